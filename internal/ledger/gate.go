@@ -1,0 +1,103 @@
+package ledger
+
+import "time"
+
+// Gate stands before one provider and is seen by every replica: while it is closed nobody calls, so
+// that an outage or a wrong password costs the waiting reminders nothing.
+type Gate struct {
+	Provider    string
+	ClosedUntil Moment
+	Class       Class  // why it closed last: credentials, throttled or unreachable
+	By          string // who closed it: "outcome", or a person
+	Strikes     int    // closings in a row; while above 0, one delivery tries at each opening
+	Version     int64  // 0 while no store knows it
+	Updated     time.Time
+}
+
+// GateRules bound how long a gate stays closed.
+type GateRules struct {
+	Credentials    time.Duration // first closing for wrong credentials, doubling; 1 min
+	CredentialsCap time.Duration // 15 min
+	Outage         time.Duration // first closing for an unreachable provider, doubling; 5 s
+	OutageCap      time.Duration // 1 min
+	OutageAfter    int           // unreachable calls in a row that close it; 5
+	Probe          time.Duration // how long the one delivery that tries may take
+}
+
+// DefaultGateRules are the bounds named above; the probe is given by the lease.
+func DefaultGateRules(lease time.Duration) GateRules {
+	return GateRules{
+		Credentials: time.Minute, CredentialsCap: 15 * time.Minute,
+		Outage: 5 * time.Second, OutageCap: time.Minute, OutageAfter: 5,
+		Probe: lease,
+	}
+}
+
+// GateView is what a gate says to one who wants to call.
+type GateView struct {
+	Open  bool
+	Probe bool          // open for one: write Probing first, and call only if that write stood
+	Wait  time.Duration // while closed
+	Class Class
+}
+
+// View tells what the gate says at the ledger's now.
+func (g Gate) View(now time.Time) GateView {
+	if wait := g.ClosedUntil.On(now).Sub(now); !g.ClosedUntil.IsZero() && wait > 0 {
+		return GateView{Wait: wait, Class: g.Class}
+	}
+	return GateView{Open: true, Probe: g.Strikes > 0, Class: g.Class}
+}
+
+// Probing is the gate while one delivery tries: closed to everybody else for as long as that may take.
+func (g Gate) Probing(r GateRules) Gate {
+	g.ClosedUntil = In(r.Probe)
+	return g
+}
+
+// After is the gate after a call, and whether that is news. wait is how long a throttling provider
+// asked to be left alone, clamped; inRow is how many calls in a row were unreachable, this one included;
+// probe tells that the call was the one that tried the gate.
+func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r GateRules, now time.Time) (Gate, bool) {
+	closed := g.View(now).Wait > 0
+	if closed && !probe && (result == ResultCredentials || result == ResultUnreachable) {
+		return g, false // it began before the gate closed, and tells what the gate knows
+	}
+	switch result {
+	case ResultCredentials:
+		return g.strike(ClassCredentials, doubled(r.Credentials, r.CredentialsCap, g.Strikes)), true
+	case ResultThrottled:
+		if g.View(now).Wait >= wait && g.Strikes == 0 {
+			return g, false
+		}
+		g.ClosedUntil, g.Class, g.By = In(wait), ClassThrottled, "outcome"
+		g.Strikes = 0 // it answered, and told when to come back
+		return g, true
+	case ResultUnreachable:
+		if inRow < r.OutageAfter && g.Strikes == 0 {
+			return g, false
+		}
+		return g.strike(ClassUnreachable, doubled(r.Outage, r.OutageCap, g.Strikes)), true
+	case ResultAccepted, ResultRefused, ResultGone:
+		if g.Strikes == 0 {
+			return g, false
+		}
+		return Gate{Provider: g.Provider, Version: g.Version, By: "outcome"}, true
+	default:
+		return g, false
+	}
+}
+
+func (g Gate) strike(class Class, wait time.Duration) Gate {
+	g.ClosedUntil, g.Class, g.By = In(wait), class, "outcome"
+	g.Strikes++
+	return g
+}
+
+// doubled is base * 2^times, at most limit, without overflow.
+func doubled(base, limit time.Duration, times int) time.Duration {
+	for ; times > 0 && base < limit; times-- {
+		base *= 2
+	}
+	return min(base, limit)
+}

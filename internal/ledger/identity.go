@@ -1,0 +1,74 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"strings"
+)
+
+// Identity names one logical reminder. The three parts stay three: a joined string would let
+// ("a:b", "c") and ("a", "b:c") become one reminder.
+type Identity struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+// MalformedType is the type of an entry that quarantines a message nobody could read. No reminder can
+// carry it: '!' is outside the grammar of types.
+const MalformedType = "!malformed"
+
+// SendKey is the key under which a provider may recognise a repeat: lower-case hex SHA-256 over the
+// length-prefixed identity. It is the same for every attempt, on every replica, after every restart.
+func (id Identity) SendKey() string {
+	return hexDigest([]byte(id.ReminderID), []byte(id.Type), []byte(id.Channel))
+}
+
+// MalformedIdentity is the identity of a message that could not be read: the same bytes under the same
+// message id from the same source are the same dead letter, however often they are delivered. raw must
+// not hold anything that the broker counts up between deliveries.
+func MalformedIdentity(source, messageID string, raw []byte) Identity {
+	return Identity{
+		ReminderID: hexDigest([]byte(source), []byte(messageID), raw),
+		Type:       MalformedType,
+		Channel:    source,
+	}
+}
+
+// EntryID is the identity as one opaque, reversible, URL-safe word.
+func (id Identity) EntryID() string {
+	// NUL cannot stand in any part, so it parts them without doubt.
+	joined := strings.Join([]string{id.ReminderID, id.Type, id.Channel}, "\x00")
+	return base64.RawURLEncoding.EncodeToString([]byte(joined))
+}
+
+// ParseEntryID reads back what [Identity.EntryID] wrote; false for anything else.
+func ParseEntryID(word string) (Identity, bool) {
+	joined, err := base64.RawURLEncoding.Strict().DecodeString(word)
+	if err != nil {
+		return Identity{}, false
+	}
+	parts := strings.Split(string(joined), "\x00")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return Identity{}, false
+	}
+	return Identity{ReminderID: parts[0], Type: parts[1], Channel: parts[2]}, true
+}
+
+func hexDigest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, part := range parts {
+		writePrefixed(h, part)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func writePrefixed(h hash.Hash, part []byte) {
+	var length [8]byte
+	binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+	h.Write(length[:])
+	h.Write(part)
+}

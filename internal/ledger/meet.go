@@ -1,0 +1,278 @@
+package ledger
+
+import "time"
+
+// Verb is what a visit does next.
+type Verb uint8
+
+const (
+	// Answer : nothing more is to be done; answer from where the entry stands.
+	Answer Verb = iota
+	// AskRelevance : find out whether the reminder is still wanted, then meet again.
+	AskRelevance
+	// TakeSlot : take a slot at Step.Provider, then meet again.
+	TakeSlot
+	// Create : write Step.Change as a new entry, then meet again what stands.
+	Create
+	// Swap : write Step.Change over what was read, then meet again what stands.
+	Swap
+	// CreateAndCall : write the claim as a new entry, then call.
+	CreateAndCall
+	// SwapAndCall : write the claim over what was read, then call.
+	SwapAndCall
+)
+
+// Step is the next thing that a visit does.
+type Step struct {
+	Verb     Verb
+	Provider string // with TakeSlot and the calls
+	Change   Change // with the writes
+	Reason   Reason // with Answer: why nothing is done, where the entry's reason does not tell
+	Wait     time.Duration
+}
+
+// Meet decides what a visit does with the entry that it found, by what is known so far. It is asked
+// again after every step, on a fresh reading, until it answers or calls.
+func Meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
+	switch {
+	case e.Absent() && v.Birth == nil:
+		return Step{Verb: Answer}
+	case e.Absent():
+		return bear(*v.Birth, v, f, r, now)
+	case e.State == Sending && !e.LeaseUntil.On(now).After(now):
+		return swap(Lapse(e, r, now), lapseEvent(e, v))
+	case e.State == Waiting && dueFor(e, v, now):
+		return take(e, v, f, r, now)
+	case e.State == Waiting && v.Origin == OriginAPI && e.Owner == OwnerBroker:
+		return swap(takeOver(e, ReasonRequested), decision(v))
+	default:
+		return Step{Verb: Answer}
+	}
+}
+
+// dueFor tells whether a waiting entry is due for this visitor: a broker's entry is due for the ledger
+// only once the broker has been silent for long enough.
+func dueFor(e Entry, v Visit, now time.Time) bool {
+	if v.Origin == OriginWorker {
+		return !e.Wake.On(now).After(now)
+	}
+	return !e.Due.On(now).After(now)
+}
+
+// bear brings an entry into being, in whatever state the first visit gives it.
+func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
+	e.Deliveries = 1
+	e.Owner = r.RetriesBy
+	e.Provider = r.Channel.Provider
+	if f.Admission.Refusal != "" {
+		return create(refuse(e, f.Admission), v)
+	}
+	route, refusal := r.route(e, now)
+	if refusal != "" {
+		return create(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}), v)
+	}
+	if wait := v.NotYet.Sub(now); !v.NotYet.IsZero() && wait > 0 {
+		e.Owner = OwnerLedger
+		return create(rest(e, wait, ReasonScheduled, r, now), v)
+	}
+	if v.Origin == OriginPush && r.RetriesBy == OwnerLedger {
+		return create(rest(e, 0, ReasonLedgerRetries, r, now), v)
+	}
+	switch {
+	case r.AsksRelevance && f.Relevance == RelevanceUnasked:
+		return Step{Verb: AskRelevance}
+	case r.AsksRelevance && f.Relevance == NotWanted:
+		return create(end(e, ReasonObsolete), v)
+	case r.AsksRelevance && f.Relevance == NoAnswer:
+		return create(rest(e, f.Wait, ReasonRelevanceUnanswered, r, now), v)
+	case f.Slot.Provider != route.Provider:
+		return Step{Verb: TakeSlot, Provider: route.Provider}
+	case !f.Slot.Held:
+		return create(rest(e, f.Slot.Wait, f.Slot.Reason, r, now), v)
+	}
+	step := create(claim(e, v, route, f, r), v)
+	step.Verb, step.Provider = CreateAndCall, route.Provider
+	step.Change.Event = nil // the settle tells the whole attempt
+	return step
+}
+
+// take claims a waiting entry that is due, or ends it where it may not be sent any more.
+func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
+	if v.Origin == OriginWorker && e.Owner == OwnerBroker {
+		return swap(takeOver(e, ReasonTakenOver), decision(v))
+	}
+	if e.CancelAsked {
+		return swap(end(e, ReasonCancelled), decision(v))
+	}
+	if f.Admission.Refusal != "" {
+		return swap(refuse(e, f.Admission), decision(v))
+	}
+	route, refusal := r.route(e, now)
+	switch refusal {
+	case "":
+	case ReasonUnroutable:
+		return swap(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}), decision(v))
+	case ReasonProviderGone:
+		// It may come back with the next configuration. Its window is not known without it, and its
+		// deadline still ends the wait.
+		return swap(rest(e, f.Wait, ReasonProviderGone, r, now), decision(v))
+	default:
+		return swap(hold(e, refusal), decision(v))
+	}
+	switch {
+	case r.AsksRelevance && f.Relevance == RelevanceUnasked:
+		return Step{Verb: AskRelevance}
+	case r.AsksRelevance && f.Relevance == NotWanted:
+		return swap(end(e, ReasonObsolete), decision(v))
+	case r.AsksRelevance && f.Relevance == NoAnswer:
+		return swap(rest(e, f.Wait, ReasonRelevanceUnanswered, r, now), decision(v))
+	case f.Slot.Provider != route.Provider:
+		return Step{Verb: TakeSlot, Provider: route.Provider}
+	case !f.Slot.Held && v.Origin == OriginAPI && e.Owner == OwnerBroker:
+		return swap(takeOver(e, ReasonRequested), decision(v))
+	case !f.Slot.Held:
+		// Nothing is written: a closed gate would otherwise cost a write for every redelivery.
+		return Step{Verb: Answer, Reason: f.Slot.Reason, Wait: f.Slot.Wait}
+	}
+	next := claim(e, v, route, f, r)
+	next.Deliveries += brought(v)
+	step := swap(next, nil)
+	step.Verb, step.Provider = SwapAndCall, route.Provider
+	if e.Fingerprint != "" && e.Provider != route.Provider {
+		step.Change.Event = decision(v)
+		step.Change.Event.Reason = ReasonFailedOver
+		step.Change.Event.Provider = route.Provider
+	}
+	return step
+}
+
+// claim makes the visitor the one holder, and binds the entry to the provider.
+func claim(e Entry, v Visit, route Route, f Facts, r Rules) Entry {
+	e = still(e)
+	if v.Origin == OriginAPI {
+		e.Owner = OwnerLedger // a caller is told that we retry, whoever brought it first
+	}
+	e.State, e.Reason = Sending, ReasonClaimed
+	e.Provider, e.Fingerprint = route.Provider, route.Fingerprint
+	e.Holder, e.LeaseUntil, e.ClaimedAt = f.Holder, In(r.Lease), In(0)
+	return e
+}
+
+// Lapse is what becomes of an entry whose holder went silent past its lease: its call may have been
+// accepted, and the contract decides what that allows.
+func Lapse(e Entry, r Rules, now time.Time) Entry {
+	started := e.ClaimedAt.On(now)
+	e = still(e)
+	e.Lapses++
+	e.Class = ClassUnknown
+	if e.Lapses >= r.MaxLapses {
+		return hold(doubted(e, started), ReasonTooManyLapses)
+	}
+	return unproven(e, started, ReasonLapsed, 0, r, now)
+}
+
+// takeOver makes a broker's entry ours: its due stands, and the ledger looks at it then.
+func takeOver(e Entry, why Reason) Entry {
+	e.Owner, e.Wake, e.Reason = OwnerLedger, e.Due, why
+	return e
+}
+
+// rest puts an entry to wait. No wait goes past the deadline.
+func rest(e Entry, wait time.Duration, why Reason, r Rules, now time.Time) Entry {
+	e = still(e)
+	wait = max(wait, 0)
+	if !e.Deadline.IsZero() && !now.Add(wait).Before(e.Deadline) {
+		return end(e, ReasonExpired)
+	}
+	e.State, e.Reason = Waiting, why
+	e.Due, e.Wake = In(wait), In(wait)
+	if e.Owner == OwnerBroker {
+		e.Wake = In(wait + takeoverIn(e, wait, r, now))
+	}
+	return e
+}
+
+// takeoverIn is how long after its due a broker is waited for: cut to half of what then remains before
+// the deadline, so that the ledger still has time to send.
+func takeoverIn(e Entry, wait time.Duration, r Rules, now time.Time) time.Duration {
+	if e.Deadline.IsZero() {
+		return r.TakeoverAfter
+	}
+	return min(r.TakeoverAfter, e.Deadline.Sub(now.Add(wait))/2)
+}
+
+// end drops what is unsent. In doubt nothing is dropped: it may have been sent, and stays unknown.
+func end(e Entry, why Reason) Entry {
+	if e.InDoubt() {
+		return hold(e, why)
+	}
+	e = still(e)
+	e.State, e.Reason = Dropped, why
+	return e
+}
+
+// refuse ends an entry as the policy or the provider says, with the same reserve for doubt.
+func refuse(e Entry, a Admission) Entry {
+	if a.Refusal != Dead {
+		return end(e, a.Reason)
+	}
+	if e.InDoubt() {
+		return hold(e, a.Reason)
+	}
+	e = still(e)
+	e.State, e.Class, e.Reason = Dead, a.Class, a.Reason
+	return e
+}
+
+// hold leaves an entry in doubt to reconciliation or to a person.
+func hold(e Entry, why Reason) Entry {
+	e = still(e)
+	e.State, e.Reason = Unknown, why
+	return e
+}
+
+// still clears what belongs to a holder or to a wait.
+func still(e Entry) Entry {
+	e.Holder, e.LeaseUntil = "", Moment{}
+	e.Due, e.Wake = Moment{}, Moment{}
+	return e
+}
+
+func brought(v Visit) int {
+	if v.Origin == OriginWorker {
+		return 0
+	}
+	return 1
+}
+
+func create(e Entry, v Visit) Step {
+	return Step{Verb: Create, Change: Change{Entry: e, Payload: v.Payload, Event: told(e, decision(v))}}
+}
+
+func swap(e Entry, event *Event) Step {
+	return Step{Verb: Swap, Change: Change{Entry: e, Event: told(e, event)}}
+}
+
+// told fills in where the event left the entry.
+func told(e Entry, event *Event) *Event {
+	if event != nil {
+		event.State, event.Reason = e.State, e.Reason
+		if event.Provider == "" {
+			event.Provider = e.Provider
+		}
+	}
+	return event
+}
+
+func decision(v Visit) *Event {
+	return &Event{Kind: EventDecision, Origin: v.Origin, Source: v.Source, Message: v.Message, Count: v.Count}
+}
+
+func lapseEvent(e Entry, v Visit) *Event {
+	event := decision(v)
+	event.Kind, event.Holder = EventLapse, e.Holder
+	event.Started, _ = e.ClaimedAt.Fixed()
+	event.Finished, _ = e.LeaseUntil.Fixed()
+	event.Outcome = Outcome{Cause: "lapse"}
+	return event
+}
