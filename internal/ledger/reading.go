@@ -1,0 +1,55 @@
+package ledger
+
+import "time"
+
+// Query selects entries for a list, newest first. Empty fields do not narrow.
+type Query struct {
+	ReminderID    string
+	ReservationID string
+	UserID        string
+	State         State
+	Class         Class
+	Type          string
+	Channel       string
+	Provider      string
+	From, To      time.Time // first seen in [From, To)
+	After         *Position // continue behind this entry
+	Limit         int       // at most so many, at least 1
+}
+
+// Position is a place in a list that is ordered by first seen, then identity, both falling.
+type Position struct {
+	FirstSeen time.Time
+	Identity
+}
+
+// Story is all that is known of one entry, in order.
+type Story struct {
+	Entry     Entry
+	Payload   *Payload // nil once it is purged, and for a tombstone
+	Timeline  []Event
+	Conflicts []Conflict
+}
+
+// Census counts what needs somebody's attention; what is sent is not counted.
+type Census struct {
+	Now     time.Time
+	Pending []PendingCount
+	Dead    map[Class]int64
+	Ready   map[string]int64 // waiting entries that are due now, by provider
+}
+
+// PendingCount is how many entries stand in one pending state, and since when the oldest of them should
+// have moved on: the claim of a sending one, the wake of a waiting one, the last write of an unknown one.
+type PendingCount struct {
+	State State
+	Count int64
+	Since time.Time // zero when nothing is overdue
+}
+
+// Cancelled is what a cancel did to one entry.
+type Cancelled struct {
+	Entry     Entry
+	Result    CancelResult
+	Tombstone bool // it was cancelled before its first delivery
+}
