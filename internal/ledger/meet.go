@@ -14,21 +14,18 @@ const (
 	TakeSlot
 	// Create : write Step.Change as a new entry, then meet again what stands.
 	Create
-	// Swap : write Step.Change over what was read, then meet again what stands.
+	// Swap : write Step.Change over what was read, then meet again what stands. An entry that is
+	// sending under the visitor's own token is its claim: now it calls.
 	Swap
-	// CreateAndCall : write the claim as a new entry, then call.
-	CreateAndCall
-	// SwapAndCall : write the claim over what was read, then call.
-	SwapAndCall
 )
 
 // Step is the next thing that a visit does.
 type Step struct {
 	Verb     Verb
-	Provider string // with TakeSlot and the calls
-	Change   Change // with the writes
-	Reason   Reason // with Answer: why nothing is done, where the entry's reason does not tell
-	Wait     time.Duration
+	Provider string        // with TakeSlot
+	Change   Change        // with the writes
+	Reason   Reason        // with Answer: why nothing is done, where the entry's reason does not tell
+	Wait     time.Duration // with Answer: when it is worth coming back, where the entry does not tell
 }
 
 // Meet decides what a visit does with the entry that it found, by what is known so far. It is asked
@@ -91,7 +88,6 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		return create(rest(e, f.Slot.Wait, f.Slot.Reason, r, now), v)
 	}
 	step := create(claim(e, v, route, f, r), v)
-	step.Verb, step.Provider = CreateAndCall, route.Provider
 	step.Change.Event = nil // the settle tells the whole attempt
 	return step
 }
@@ -136,14 +132,13 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	}
 	next := claim(e, v, route, f, r)
 	next.Deliveries += brought(v)
-	step := swap(next, nil)
-	step.Verb, step.Provider = SwapAndCall, route.Provider
 	if e.Fingerprint != "" && e.Provider != route.Provider {
-		step.Change.Event = decision(v)
-		step.Change.Event.Reason = ReasonFailedOver
-		step.Change.Event.Provider = route.Provider
+		event := decision(v)
+		step := swap(next, event)
+		event.Reason = ReasonFailedOver
+		return step
 	}
-	return step
+	return swap(next, nil)
 }
 
 // claim makes the visitor the one holder, and binds the entry to the provider.

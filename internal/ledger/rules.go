@@ -97,11 +97,13 @@ func windowEnd(e Entry, c Contract, margin time.Duration) time.Time {
 	return e.DoubtSince.Add(c.Window - margin)
 }
 
-// CallBudget is how much of the time from the ledger's now an entry leaves to a call that would be
-// claimed now: the earliest of timeout, lease less margin, the deadline and, in doubt, the window's end.
-// It may be zero or negative: then nothing may be dialled.
+// CallBudget is how much time a claimed entry leaves to its call, from the instant before the ledger's
+// now was read: the earliest of timeout, lease less margin, the deadline and, in doubt, the window's
+// end. It may be zero or negative: then nothing may be dialled.
 func CallBudget(e Entry, timeout time.Duration, r Rules, now time.Time) time.Duration {
-	budget := min(timeout, r.Lease-r.Margin)
+	// The second lease is shorter where the claim stood before now was read, and the first one where
+	// the ledger's clock leapt ahead in between.
+	budget := min(timeout, r.Lease-r.Margin, e.LeaseUntil.On(now).Sub(now)-r.Margin)
 	if !e.Deadline.IsZero() {
 		budget = min(budget, e.Deadline.Sub(now))
 	}
