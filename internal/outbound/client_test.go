@@ -1,0 +1,243 @@
+package outbound_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/x509"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sendonce/sendonce/internal/outbound"
+)
+
+func client(t *testing.T, o outbound.Options) *outbound.Client {
+	c := outbound.New(o)
+	t.Cleanup(c.CloseIdle)
+	return c
+}
+
+func post(t *testing.T, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+func TestAnAnswerIsHandedOnWithItsFacts(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Agent", r.UserAgent())
+		w.Header().Set("X-Encoding", r.Header.Get("Accept-Encoding"))
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.Copy(w, r.Body)
+	}))
+	defer server.Close()
+	req := post(t, server.URL)
+	x := client(t, outbound.Options{}).Do(t.Context(), req)
+	if x.Status != http.StatusTeapot || string(x.Body) != `{"a":1}` || x.BodyCut || !x.Called || x.Connections != 1 ||
+		x.Cause != outbound.CauseStatus || x.Header.Get("X-Agent") != "sendonce" || x.Header.Get("X-Encoding") != "" {
+		t.Errorf("got %+v", x)
+	}
+	if req.GetBody == nil || len(req.Header) != 0 {
+		t.Error("the caller's request was changed")
+	}
+}
+
+func TestAReplayableRequestIsNotReplayed(t *testing.T) {
+	// Each connection answers once, and then reads a whole request and hangs up: the case in which net/http
+	// sends a POST again when GetBody and the key are set.
+	var posts atomic.Int32
+	address := listen(t, func(conn net.Conn) {
+		reader := bufio.NewReader(conn)
+		for first := true; ; first = false {
+			req, err := http.ReadRequest(reader)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			posts.Add(1)
+			if !first {
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	c := client(t, outbound.Options{})
+	for i := range 100 {
+		req := post(t, "http://"+address)
+		req.Header.Set("Idempotency-Key", "k")
+		x := c.Do(t.Context(), req)
+		if int(posts.Load()) != i+1 || x.Connections != 1 || !x.Called {
+			t.Fatalf("call %d: %d posts, %+v", i, posts.Load(), x)
+		}
+		if warm := i%2 == 1; warm != (x.Status == 0) {
+			t.Fatalf("call %d: %+v", i, x)
+		}
+	}
+}
+
+func TestARedirectIsAnAnswerLikeAnyOther(t *testing.T) {
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		http.Redirect(w, r, "/elsewhere", http.StatusPermanentRedirect)
+	}))
+	defer server.Close()
+	if x := client(t, outbound.Options{}).Do(t.Context(), post(t, server.URL)); x.Status != 308 || calls.Load() != 1 {
+		t.Errorf("%d calls, %+v", calls.Load(), x)
+	}
+}
+
+func TestABodyIsReadUpToItsBound(t *testing.T) {
+	for size, cut := range map[int]bool{0: false, 99: false, 100: false, 101: true, 1 << 20: true} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(bytes.Repeat([]byte("a"), size))
+		}))
+		x := client(t, outbound.Options{MaxBody: 100}).Do(t.Context(), post(t, server.URL))
+		server.Close()
+		if x.Status != 200 || x.BodyCut != cut || len(x.Body) != min(size, 100) {
+			t.Errorf("%d bytes: read %d, cut %v", size, len(x.Body), x.BodyCut)
+		}
+	}
+}
+
+func TestAFailureIsNamedAndTellsWhetherAnybodyWasCalled(t *testing.T) {
+	silent := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	for name, test := range map[string]struct {
+		url    string
+		cause  string
+		called bool
+		limit  time.Duration
+		o      outbound.Options
+	}{
+		"nobody listens":        {url: "http://" + closed(t), cause: outbound.CauseRefused},
+		"no such name":          {url: "http://no-such-host.invalid", cause: outbound.CauseDNS},
+		"no such scheme":        {url: "gopher://127.0.0.1", cause: outbound.CauseRequest},
+		"closed at once":        {url: "http://" + listen(t, say("")), cause: outbound.CauseEOF, called: true},
+		"reset":                 {url: "http://" + listen(t, reset), called: true},
+		"garbage":               {url: "http://" + listen(t, say("220 mail\r\n\r\n")), cause: outbound.CauseProtocol, called: true},
+		"header bomb":           {url: "http://" + listen(t, say("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("a", 1<<20))), cause: outbound.CauseProtocol, called: true},
+		"cut header":            {url: "http://" + listen(t, say("HTTP/1.1 200 OK\r\nContent-")), cause: outbound.CauseProtocol, called: true},
+		"silence":               {url: "http://" + silent, cause: outbound.CauseTimeout, called: true, limit: 200 * time.Millisecond},
+		"silence before TLS":    {url: "https://" + silent, cause: outbound.CauseTLS, limit: 200 * time.Millisecond},
+		"own limit for TLS":     {url: "https://" + silent, cause: outbound.CauseTLS, o: outbound.Options{TLSTimeout: 50 * time.Millisecond}},
+		"no TLS there":          {url: "https://" + listen(t, say("HTTP/1.1 400 Bad Request\r\n\r\n")), cause: outbound.CauseTLS},
+		"the proxy refuses":     {url: "https://a.example", cause: outbound.CauseProxy, o: proxy(t, listen(t, say("HTTP/1.1 403 No\r\n\r\n")))},
+		"nobody at the proxy":   {url: "http://a.example", o: proxy(t, closed(t))},
+		"over before it began":  {url: "http://" + silent, cause: outbound.CauseNotDialled, limit: -1},
+		"a header that cannot":  {url: "http://" + silent, cause: outbound.CauseRequest, o: outbound.Options{UserAgent: "a\r\nb"}},
+		"an informational loop": {url: "http://" + listen(t, say(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 50))), called: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limit := test.limit
+			if limit == 0 {
+				limit = time.Minute
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			x := client(t, test.o).Do(ctx, post(t, test.url))
+			if x.Called != test.called || x.Status != 0 || test.cause != "" && x.Cause != test.cause {
+				t.Errorf("called %v because of %q, want %v because of %q", x.Called, x.Cause, test.called, test.cause)
+			}
+		})
+	}
+}
+
+func TestACallerWhoGivesUpIsToldApartFromADeadline(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	address := listen(t, func(conn net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
+		cancel()
+		_, _ = io.Copy(io.Discard, conn)
+	})
+	if x := client(t, outbound.Options{}).Do(ctx, post(t, "http://"+address)); x.Cause != outbound.CauseCancelled || !x.Called {
+		t.Errorf("got %+v", x)
+	}
+}
+
+func TestOnlyCertificatesThatVerifyAreTakenAndOnlyHTTP1IsSpoken(t *testing.T) {
+	var major atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		major.Store(int32(r.ProtoMajor))
+	}))
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+
+	trusting := client(t, outbound.Options{RootCAs: roots})
+	if x := trusting.Do(t.Context(), post(t, server.URL)); x.Status != 200 || major.Load() != 1 {
+		t.Errorf("HTTP/%d, %+v", major.Load(), x)
+	}
+	strange := client(t, outbound.Options{})
+	if x := strange.Do(t.Context(), post(t, server.URL)); x.Cause != outbound.CauseCertificate || x.Called {
+		t.Errorf("unknown authority: %+v", x)
+	}
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	if x := trusting.Do(t.Context(), post(t, "https://localhost:"+port)); x.Cause != outbound.CauseCertificate || x.Called {
+		t.Errorf("other host: %+v", x)
+	}
+}
+
+func proxy(t *testing.T, address string) outbound.Options {
+	t.Helper()
+	return outbound.Options{Proxy: &url.URL{Scheme: "http", Host: address}}
+}
+
+func reset(conn net.Conn) {
+	_, _ = conn.Read(make([]byte, 1))
+	_ = conn.(*net.TCPConn).SetLinger(0)
+}
+
+func say(words string) func(net.Conn) {
+	return func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 4096))
+		_, _ = io.WriteString(conn, words)
+	}
+}
+
+func closed(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// listen serves each connection with serve, and closes it afterwards.
+func listen(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
