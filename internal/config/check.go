@@ -1,0 +1,309 @@
+package config
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// redriveHorizon is how long after its last write a dead letter may still be put to work again. The
+// ledger must remember for longer, or a copy of the message that turns up meanwhile would find nothing
+// and be sent a second time. A month, since the cause is found by people, and people are away.
+const redriveHorizon = 30 * day
+
+// minMemory leaves the copy that a queue delivers last some days beyond the horizon.
+const minMemory = redriveHorizon + 5*day
+
+// minSecret is the shortest secret that is not guessed over a network. 16 random letters and digits hold
+// about 95 bits.
+const minSecret = 16
+
+// finding is a fault that is not yet placed in a file.
+type finding struct{ path, problem string }
+
+// checker walks a whole Config and collects what can't stand.
+type checker struct {
+	Config
+	found []finding
+}
+
+func check(c Config) []finding {
+	k := &checker{Config: c}
+	k.listeners()
+	k.database()
+	k.times()
+	k.sources()
+	k.providers()
+	k.channels()
+	k.types()
+	k.callers()
+	return k.found
+}
+
+func (k *checker) fault(path, problem string, args ...any) {
+	k.found = append(k.found, finding{path, fmt.Sprintf(problem, args...)})
+}
+
+// within refuses a span outside [low, high], naming it and the bounds.
+func (k *checker) within(path string, d, low, high time.Duration) {
+	if d < low || d > high {
+		k.fault(path, "%s is not between %s and %s", showDuration(d), showDuration(low), showDuration(high))
+	}
+}
+
+func (k *checker) count(path string, n, low, high int) {
+	if n < low || n > high {
+		k.fault(path, "%d is not between %d and %d", n, low, high)
+	}
+}
+
+// nameText is a name that stands in paths, labels and columns as it is; for types and channels it is
+// also the grammar of reminders.
+var nameText = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
+
+func (k *checker) name(path, name string) {
+	if !nameText.MatchString(name) {
+		k.fault(path, "a name is 1 to 64 of a-z, 0-9, '_', '.' and '-', and begins with a letter; rename it")
+	}
+}
+
+func (k *checker) listeners() {
+	all := []struct{ key, address string }{{"listen", k.Listen}, {"ops_listen", k.OpsListen}, {"admin_listen", k.AdminListen}}
+	for i, one := range all {
+		if one.address == "" && one.key == "admin_listen" {
+			continue
+		}
+		host, port, err := splitAddress(one.address)
+		if err != nil {
+			k.fault(one.key, "is no host:port; write it like 127.0.0.1:8080, or :8080 for every interface")
+			continue
+		}
+		for _, earlier := range all[:i] {
+			otherHost, otherPort, err := splitAddress(earlier.address)
+			if err == nil && port != 0 && port == otherPort && (host == otherHost || isWildcard(host) || isWildcard(otherHost)) {
+				k.fault(one.key, "%s is taken by %s (%s); give each listener an address of its own",
+					one.address, earlier.key, earlier.address)
+			}
+		}
+	}
+}
+
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	return host, int(number), err
+}
+
+func isWildcard(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
+}
+
+// isLoopback tells whether a host is this machine whatever a resolver says.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+func (k *checker) database() {
+	d := k.Database
+	switch {
+	case d.Path != "" && k.Dev:
+	case d.Path != "" && (!strings.HasPrefix(d.Path, "/") || strings.HasSuffix(d.Path, "/") || strings.ContainsAny(d.Path, "?#")):
+		k.fault("database.url", "sqlite:// needs the absolute path of a file, without options: sqlite:///var/lib/sendonce/ledger.db")
+	case d.Path != "" && d.Pooler:
+		k.fault("database.pooler", "there is no pooler before SQLite; leave it out")
+	case d.Path != "":
+	case !d.URL.IsSet():
+		k.fault("database.url", "is missing; write postgres://… or sqlite:///path")
+	case !isPostgresURL(d.URL.Reveal()):
+		k.fault("database.url", "is neither postgres://, postgresql:// nor sqlite://, or no URL at all "+
+			"(it is not shown; does its password need percent-encoding?)")
+	}
+	k.count("database.max_conns", d.MaxConns, 1, 1000)
+}
+
+func (k *checker) times() {
+	k.within("lease", k.Lease, 2*time.Second, time.Hour)
+	k.within("sweep", k.Sweep, 100*time.Millisecond, 10*time.Minute)
+	k.within("drain", k.Drain, 0, 10*time.Minute)
+	k.within("grace", k.Grace, 0, time.Hour)
+	k.limit("limit", k.Limit)
+	switch {
+	case k.Memory < minMemory:
+		k.fault("memory", "%s is shorter than %s: a dead letter may be redriven for %s, and what the ledger forgets may be sent again",
+			showDuration(k.Memory), showDuration(minMemory), showDuration(redriveHorizon))
+	case k.Memory > 3660*day:
+		k.fault("memory", "%s is longer than ten years; personal data must not lie that long", showDuration(k.Memory))
+	}
+}
+
+func (k *checker) limit(path string, bytes int64) {
+	if bytes < 1<<10 || bytes > 16<<20 {
+		k.fault(path, "%d bytes is not between 1KiB and 16MiB", bytes)
+	}
+}
+
+func (k *checker) sources() {
+	for _, name := range slices.Sorted(maps.Keys(k.Sources)) {
+		k.source(join("sources", name), name, k.Sources[name])
+	}
+}
+
+func (k *checker) source(at, name string, s Source) {
+	k.name(at, name)
+	if s.Format == "" {
+		k.fault(at+".format", "is missing; write %s, %s or %s", FormatPlain, FormatPubSub, FormatStandardWebhooks)
+	}
+	k.auth(at+".auth", s)
+	k.within(at+".takeover_after", s.TakeoverAfter, time.Second, day)
+	k.limit(at+".limit", s.Limit)
+	switch {
+	case s.AnswerWithin < time.Second:
+		k.fault(at+".answer_within", "%s leaves no time to send; allow at least 1s", showDuration(s.AnswerWithin))
+	case s.AnswerWithin > k.Lease:
+		k.fault(at+".answer_within", "%s is longer than the lease of %s, in which every send is over; lower it",
+			showDuration(s.AnswerWithin), showDuration(k.Lease))
+	}
+	switch {
+	case s.MaxAge > k.Memory:
+		k.fault(at+".max_age", "%s is longer than the memory of %s: what comes after that is sent a second time; raise memory",
+			showDuration(s.MaxAge), showDuration(k.Memory))
+	case s.MaxAge == 0 && s.Format != FormatPubSub && s.Format != "":
+		k.fault(at+".max_age", "is missing: format %s does not tell when a message was published; "+
+			"state how long its sender may keep and repeat one, such as 7d", s.Format)
+	}
+}
+
+func (k *checker) auth(at string, s Source) {
+	a := s.Auth
+	ways := 0
+	for _, chosen := range []bool{a.OIDC != nil, a.Bearer != nil, a.Header != nil, a.StandardWebhooks != nil, a.None} {
+		if chosen {
+			ways++
+		}
+	}
+	if ways != 1 {
+		k.fault(at, "needs exactly one of oidc, bearer, header, standard_webhooks and none: true; found %d", ways)
+		return
+	}
+	switch {
+	case s.Format == FormatStandardWebhooks && a.StandardWebhooks == nil:
+		k.fault(at, "format %s is signed; use standard_webhooks: {secrets: […]}", s.Format)
+	case s.Format == FormatPubSub && a.StandardWebhooks != nil:
+		k.fault(at, "Pub/Sub does not sign with Standard Webhooks; use oidc")
+	case a.None:
+		if host, _, err := splitAddress(k.Listen); err == nil && !isLoopback(host) {
+			k.fault(at+".none", "anybody who reaches listen (%s) could send; authenticate the source or listen on 127.0.0.1", k.Listen)
+		}
+	case a.OIDC != nil:
+		k.oidc(at+".oidc", *a.OIDC)
+	case a.Bearer != nil:
+		k.secrets(at+".bearer.tokens", a.Bearer)
+	case a.Header != nil:
+		if !headerName.MatchString(a.Header.Name) {
+			k.fault(at+".header.name", "is missing or no header name")
+		}
+		k.secrets(at+".header.secrets", a.Header.Secrets)
+	case a.StandardWebhooks != nil:
+		k.signingSecrets(at+".standard_webhooks.secrets", a.StandardWebhooks)
+	}
+}
+
+func (k *checker) oidc(at string, o OIDC) {
+	if o.Audience == "" {
+		k.fault(at+".audience", "is missing: a token for any other service would be accepted; write the audience that the subscription names")
+	}
+	if o.Email == "" {
+		k.fault(at+".email", "is missing: anybody can have a token with our audience; write the service account that pushes")
+	}
+	if problem := urlProblem(o.Issuer, false); problem != "" {
+		k.fault(at+".issuer", "%s", problem)
+	}
+	if o.KeysURL == "" {
+		k.fault(at+".keys_url", "is missing: it is known for Google's issuer only; write the issuer's jwks_uri")
+	} else if problem := urlProblem(o.KeysURL, false); problem != "" {
+		k.fault(at+".keys_url", "%s", problem)
+	}
+}
+
+func (k *checker) secrets(at string, all []Secret) {
+	if len(all) == 0 {
+		k.fault(at, "is empty; give at least one")
+	}
+	for i, s := range all {
+		if problem := weak(s); problem != "" && (!k.Dev || !s.IsSet()) {
+			k.fault(fmt.Sprintf("%s[%d]", at, i), "%s", problem)
+		}
+	}
+}
+
+// weak says what is wrong with a secret; empty when nothing is.
+func weak(s Secret) string {
+	switch n := len(s.Reveal()); {
+	case n == 0:
+		return "is empty; an empty secret lets everybody in"
+	case n < minSecret:
+		return fmt.Sprintf("has %d bytes, at least %d are needed; make one with: openssl rand -hex 32", n, minSecret)
+	}
+	return ""
+}
+
+// signingSecrets checks keys of https://github.com/standard-webhooks/standard-webhooks, "Signature
+// scheme": base64 of 24 to 64 bytes behind whsec_.
+func (k *checker) signingSecrets(at string, all []Secret) {
+	if len(all) == 0 {
+		k.fault(at, "is empty; give at least one")
+	}
+	for i, s := range all {
+		k.signingSecret(fmt.Sprintf("%s[%d]", at, i), s)
+	}
+}
+
+func (k *checker) signingSecret(at string, s Secret) {
+	text, prefixed := strings.CutPrefix(s.Reveal(), "whsec_")
+	key, err := base64.StdEncoding.DecodeString(text)
+	if !s.IsSet() {
+		k.fault(at, "is empty; an empty secret proves nothing")
+	} else if !prefixed || err != nil || len(key) < 24 || len(key) > 64 {
+		k.fault(at, "must be whsec_ and the base64 of 24 to 64 bytes; "+
+			`make one with: echo "whsec_$(openssl rand -base64 32)"`)
+	}
+}
+
+func (k *checker) callers() {
+	names, tokens := map[string]int{}, map[Digest]int{}
+	for i, c := range k.Callers {
+		at := fmt.Sprintf("callers[%d]", i)
+		k.name(at+".name", c.Name)
+		if first, taken := names[c.Name]; taken {
+			k.fault(at+".name", "%s is the name of callers[%d] too; the audit could not tell them apart", c.Name, first)
+		} else {
+			names[c.Name] = i
+		}
+		if c.Role == "" {
+			k.fault(at+".role", "is missing; write %s, %s, %s or %s", RoleProducer, RoleSupport, RoleOperator, RoleAdmin)
+		}
+		if len(c.Tokens) == 0 {
+			k.fault(at+".tokens", "is empty; give at least one")
+		}
+		for j, token := range c.Tokens {
+			if first, taken := tokens[token]; taken {
+				k.fault(fmt.Sprintf("%s.tokens[%d]", at, j), "callers[%d] (%s) has the same token; give each caller its own",
+					first, k.Callers[first].Name)
+			} else {
+				tokens[token] = i
+			}
+		}
+	}
+}

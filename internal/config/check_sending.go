@@ -1,0 +1,228 @@
+package config
+
+import (
+	"maps"
+	"net/mail"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+func (k *checker) providers() {
+	for _, name := range slices.Sorted(maps.Keys(k.Providers)) {
+		k.provider(join("providers", name), name, k.Providers[name])
+	}
+}
+
+func (k *checker) provider(at, name string, p Provider) {
+	k.name(at, name)
+	switch p.Kind {
+	case KindWebhook:
+		k.webhook(at, p)
+	case KindSMTP:
+		k.smtp(at, p)
+	case KindSandbox:
+		if !k.Dev && !k.AllowSandbox {
+			k.fault(at+".kind", "a sandbox sends nothing to anybody; use another kind, or say allow_sandbox: true at the top")
+		}
+	default:
+		k.fault(at+".kind", "is missing; write %s, %s or %s", KindWebhook, KindSMTP, KindSandbox)
+	}
+	if p.Kind != KindWebhook && p.Kind != "" && (p.URL != "" || p.Headers != nil || p.Signing.IsSet() || p.Contract.Lookup != "") {
+		k.fault(at+".kind", "url, headers, signing_secret and a lookup belong to kind webhook only; this is kind %s", p.Kind)
+	}
+	if p.Kind != KindSMTP && p.Kind != "" && p.SMTP != nil {
+		k.fault(at+".smtp", "belongs to kind smtp; this is kind %s", p.Kind)
+	}
+	k.callTimes(at, p)
+	k.count(at+".concurrency", p.Concurrency, 1, 10_000)
+	switch {
+	case p.Rate.Events == 0 && p.Burst > 0:
+		k.fault(at+".burst", "means nothing without a rate; add one or leave it out")
+	case p.Rate.Events > 0:
+		k.count(at+".burst", p.Burst, 1, 100_000)
+	}
+}
+
+// callTimes refuses what would let two holders send at once, or cut a call off in the middle.
+func (k *checker) callTimes(at string, p Provider) {
+	margin := k.Margin()
+	switch {
+	case p.Timeout < 100*time.Millisecond:
+		k.fault(at+".timeout", "%s is too short for any call; allow at least 100ms", showDuration(p.Timeout))
+	case p.Timeout+margin >= k.Lease:
+		k.fault(at+".timeout", "%s and the margin of %s do not fit into the lease of %s: another holder could send "+
+			"while this call is still in flight; lower the timeout or raise lease",
+			showDuration(p.Timeout), showDuration(margin), showDuration(k.Lease))
+	case p.Timeout > k.Grace:
+		k.fault(at+".timeout", "%s is longer than the grace of %s: a shutdown would cut the call off and leave its outcome "+
+			"unknown; lower the timeout or raise grace", showDuration(p.Timeout), showDuration(k.Grace))
+	}
+	if window := p.Contract.Idempotent; window > 0 && window <= margin {
+		k.fault(at+".contract.idempotent", "a window of %s holds no retry: its last %s are the margin; "+
+			"if the provider keeps keys no longer, say blind: true", showDuration(window), showDuration(margin))
+	}
+}
+
+// headerName is a token of RFC 9110, section 5.6.2.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+
+// ownHeaders are set by the sender; a second opinion on them would break a promise, or the request.
+// Idempotency-Key would make net/http repeat a request by itself.
+var ownHeaders = []string{
+	"connection", "content-encoding", "content-length", "content-type", "host", "idempotency-key", "te", "trailer",
+	"transfer-encoding", "upgrade", "webhook-id", "webhook-signature", "webhook-timestamp", "x-idempotency-key",
+}
+
+func (k *checker) webhook(at string, p Provider) {
+	if p.URL == "" {
+		k.fault(at+".url", "is missing")
+	} else if problem := urlProblem(p.URL, p.Insecure); problem != "" {
+		k.fault(at+".url", "%s", problem)
+	}
+	if p.Contract.Lookup != "" {
+		if problem := urlProblem(p.Contract.Lookup, p.Insecure); problem != "" {
+			k.fault(at+".contract.lookup", "%s", problem)
+		}
+	}
+	k.headers(at+".headers", p.Headers)
+	if p.Signing != (Secret{}) {
+		k.signingSecret(at+".signing_secret", p.Signing)
+	}
+}
+
+func (k *checker) headers(at string, headers map[string]Secret) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		switch lower := strings.ToLower(name); {
+		case !headerName.MatchString(name):
+			k.fault(join(at, name), "is no header name")
+		case slices.Contains(ownHeaders, lower):
+			k.fault(join(at, name), "is set by sendonce itself; leave it out")
+		case !headers[name].IsSet():
+			k.fault(join(at, name), "is empty; give it a value or leave it out")
+		}
+	}
+}
+
+func (k *checker) smtp(at string, p Provider) {
+	if p.Contract.Idempotent > 0 {
+		k.fault(at+".contract", "SMTP recognises no repeat; leave the contract out")
+	}
+	if p.SMTP == nil {
+		k.fault(at+".smtp", "is missing; write at least host and from")
+		return
+	}
+	at, m := at+".smtp", *p.SMTP
+	if m.Host == "" || strings.ContainsAny(m.Host, ":/@ ") && !isLoopback(m.Host) {
+		k.fault(at+".host", "is missing, or more than a host; the port is a setting of its own")
+	}
+	k.count(at+".port", m.Port, 1, 65535)
+	if m.TLS == TLSNone && !isLoopback(m.Host) && !p.Insecure {
+		k.fault(at+".tls", "none would send recipients and contents in the clear to another host; "+
+			"use starttls or implicit, or say insecure: true at the provider")
+	}
+	if (m.Username == "") != !m.Password.IsSet() {
+		k.fault(at+".password", "username and password stand together or not at all")
+	}
+	if _, err := mail.ParseAddress(m.From); err != nil {
+		k.fault(at+".from", "is missing or no mail address; write it like 'Reminders <reminders@example.org>'")
+	}
+	if strings.ContainsAny(m.Hello, " <>@") {
+		k.fault(at+".hello", "is no host name")
+	}
+}
+
+func (k *checker) channels() {
+	if len(k.Channels) == 0 {
+		k.fault("channels", "is empty: nothing could ever be sent; name a channel and its provider")
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Channels)) {
+		at, provider := join("channels", name), k.Channels[name].Provider
+		k.name(at, name)
+		if provider == "" {
+			k.fault(at+".provider", "is missing; name one of: %s", known(k.Providers))
+		} else if _, ok := k.Providers[provider]; !ok {
+			k.fault(at+".provider", "channel %s leads to a provider that does not exist; name one of: %s", name, known(k.Providers))
+		}
+	}
+}
+
+func known[T any](all map[string]T) string {
+	if len(all) == 0 {
+		return "(there is none yet)"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+}
+
+func (k *checker) types() {
+	if _, ok := k.Types[DefaultType]; !ok {
+		k.fault("types."+DefaultType, "is missing: it stands for every type that is not named here; write default: {} for its own defaults")
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Types)) {
+		at, t := join("types", name), k.Types[name]
+		k.name(at, name)
+		k.count(at+".max_attempts", t.MaxAttempts, 1, 100)
+		k.within(at+".backoff.base", t.Backoff.Base, 10*time.Millisecond, day)
+		if t.Backoff.Cap < t.Backoff.Base || t.Backoff.Cap > 7*day {
+			k.fault(at+".backoff.cap", "%s is not between base (%s) and 7d", showDuration(t.Backoff.Cap), showDuration(t.Backoff.Base))
+		}
+		switch {
+		case t.Deadline < time.Second:
+			k.fault(at+".deadline", "%s leaves no time to send; allow at least 1s", showDuration(t.Deadline))
+		case t.Deadline > k.Memory:
+			k.fault(at+".deadline", "%s is longer than the memory of %s: a reminder could be forgotten while it may still be sent; raise memory",
+				showDuration(t.Deadline), showDuration(k.Memory))
+		}
+		if t.Relevance != nil {
+			k.relevance(at+".relevance", *t.Relevance)
+		}
+	}
+}
+
+var placeholder = regexp.MustCompile(`\{(reservation_id|reminder_id|type|channel)\}`)
+
+func (k *checker) relevance(at string, r Relevance) {
+	k.within(at+".timeout", r.Timeout, 10*time.Millisecond, 30*time.Second)
+	k.headers(at+".headers", r.Headers)
+	filled := placeholder.ReplaceAllString(r.URL, "x")
+	asked, err := url.Parse(filled)
+	switch problem := urlProblem(filled, r.Insecure); {
+	case r.URL == "":
+		k.fault(at+".url", "is missing")
+	case strings.ContainsAny(filled, "{}"):
+		k.fault(at+".url", "the only placeholders are {reservation_id}, {reminder_id}, {type} and {channel}")
+	case !strings.Contains(r.URL, "{reservation_id}") && !strings.Contains(r.URL, "{reminder_id}"):
+		k.fault(at+".url", "asks about nothing; put {reservation_id} or {reminder_id} into it")
+	case problem != "":
+		k.fault(at+".url", "%s", problem)
+	case err != nil || !strings.HasPrefix(r.URL, asked.Scheme+"://"+asked.Host):
+		k.fault(at+".url", "a placeholder may stand in the path and the query only, never in the host")
+	}
+}
+
+// urlProblem says what is wrong with a URL that we call, without showing it; empty when nothing is.
+func urlProblem(text string, insecure bool) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "":
+		return "is no absolute URL; write it like https://mail.example.org/send"
+	case u.User != nil:
+		return "holds a user name or password; put it into a header instead"
+	case u.Fragment != "":
+		return "has a fragment (#), which is never sent; remove it"
+	case u.Scheme == "https":
+		return ""
+	case u.Scheme != "http":
+		return "must begin with https://"
+	case !insecure && !isLoopback(u.Hostname()):
+		return "plain http:// to another host shows recipients and contents to everybody on the way; use https://, or say insecure: true beside it"
+	}
+	return ""
+}
+
+func isPostgresURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") && u.Opaque == ""
+}

@@ -1,0 +1,46 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is one thing that is wrong with a configuration.
+type Fault struct {
+	File    string
+	Line    int    // 1-based; 0 when it belongs to no line
+	Path    string // such as sources.reservations.auth
+	Problem string // what is wrong, and what to do
+}
+
+func (f Fault) String() string {
+	at := f.File
+	if f.Line > 0 {
+		at = fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	if f.Path == "" {
+		return at + ": " + f.Problem
+	}
+	return at + ": " + f.Path + ": " + f.Problem
+}
+
+// Faults are all that is wrong with a configuration, in the order of the file. It never shows a
+// secret, a URL, or what a variable stands for.
+type Faults []Fault
+
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (fs Faults) sorted() Faults {
+	slices.SortStableFunc(fs, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), strings.Compare(a.Path, b.Path), strings.Compare(a.Problem, b.Problem))
+	})
+	return fs
+}

@@ -1,0 +1,361 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// maxFile bounds the file: more is not a configuration.
+const maxFile = 1 << 20
+
+// Load reads and checks the file at path; env looks a variable up, as os.LookupEnv does. The error is
+// [Faults] unless the file could not be read.
+func Load(path string, env func(string) (string, bool)) (Config, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read from
+	raw, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	return parse(path, raw, env)
+}
+
+// Parse reads and checks a configuration; its faults name it "config".
+func Parse(raw []byte, env func(string) (string, bool)) (Config, error) {
+	return parse("config", raw, env)
+}
+
+func parse(name string, raw []byte, env func(string) (string, bool)) (Config, error) {
+	r := &reader{file: name, env: env, lines: map[string]int{}, faulty: map[string]bool{}}
+	body, fault := document(name, raw)
+	if fault != nil {
+		return Config{}, Faults{*fault}
+	}
+	c := readConfig(r.section("", body))
+	c.OTLP = readOTLP(env)
+	faults := r.faults
+	for _, f := range check(c) {
+		if !r.knownFaulty(f.path) {
+			faults = append(faults, Fault{File: name, Line: r.lineOf(f.path), Path: f.path, Problem: f.problem})
+		}
+	}
+	if len(faults) > 0 {
+		return Config{}, faults.sorted()
+	}
+	return c, nil
+}
+
+// readOTLP switches a signal on where its endpoint is named.
+func readOTLP(env func(string) (string, bool)) OTLP {
+	named := func(signal string) bool {
+		for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT"} {
+			if value, set := env(name); set && value != "" {
+				return true
+			}
+		}
+		return false
+	}
+	return OTLP{Traces: named("TRACES"), Metrics: named("METRICS")}
+}
+
+// document is the one YAML document of a file. Repeated keys pass here, so that they are told together
+// with everything else.
+func document(name string, raw []byte) (ast.Node, *Fault) {
+	if len(raw) > maxFile {
+		return nil, &Fault{File: name, Problem: fmt.Sprintf("is larger than %d bytes", maxFile)}
+	}
+	file, err := parser.ParseBytes(raw, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		fault := &Fault{File: name, Problem: "is no YAML"}
+		var told yaml.Error
+		if errors.As(err, &told) { // its Error() would show lines of the file, and a secret with them
+			fault.Line, fault.Problem = told.GetToken().Position.Line, "is no YAML: "+told.GetMessage()
+		}
+		return nil, fault
+	}
+	var body ast.Node
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if body != nil {
+			return nil, &Fault{File: name, Line: lineOf(doc.Body), Problem: "a second document begins here; keep one"}
+		}
+		body = doc.Body
+	}
+	if body == nil {
+		return nil, &Fault{File: name, Problem: "is empty"}
+	}
+	return body, nil
+}
+
+func readConfig(s *section) Config {
+	c := Config{
+		AllowSandbox: s.boolean("allow_sandbox"),
+		Listen:       s.text("listen", "127.0.0.1:8080"),
+		OpsListen:    s.text("ops_listen", "127.0.0.1:9090"),
+		AdminListen:  s.text("admin_listen", ""),
+		Pprof:        s.boolean("pprof"),
+		Database:     readDatabase(s.child("database")),
+		Lease:        s.duration("lease", 30*time.Second),
+		Sweep:        s.duration("sweep", 5*time.Second),
+		Memory:       s.duration("memory", 400*day),
+		Drain:        s.duration("drain", 5*time.Second),
+		Grace:        s.duration("grace", 25*time.Second),
+		AcceptSince:  s.moment("accept_since"),
+		Limit:        s.size("limit", 256<<10),
+		Sources:      map[string]Source{},
+		Providers:    map[string]Provider{},
+		Channels:     map[string]Channel{},
+		Log:          readLog(s.child("log")),
+	}
+	s.each("sources", func(name string, entry *section) { c.Sources[name] = readSource(entry, c) })
+	s.each("providers", func(name string, entry *section) { c.Providers[name] = readProvider(entry) })
+	s.each("channels", func(name string, entry *section) {
+		c.Channels[name] = Channel{Provider: entry.text("provider", "")}
+		entry.done()
+	})
+	c.Types = readTypes(s.child("types"))
+	for i, node := range s.items("callers") {
+		c.Callers = append(c.Callers, readCaller(s.r.section(s.item("callers", i), node)))
+	}
+	s.done()
+	return c
+}
+
+func readDatabase(s *section) Database {
+	d := Database{MaxConns: s.integer("max_conns", 10), Pooler: s.boolean("pooler")}
+	url := s.secret("url")
+	if path, ok := strings.CutPrefix(url.Reveal(), "sqlite://"); ok {
+		d.Path = path
+	} else {
+		d.URL = url
+	}
+	s.done()
+	return d
+}
+
+func readLog(s *section) Log {
+	levels := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}
+	l := Log{
+		Format: s.choice("format", LogJSON, LogJSON, LogText),
+		Level:  levels[s.choice("level", "info", "debug", "info", "warn", "error")],
+	}
+	s.done()
+	return l
+}
+
+func readSource(s *section, c Config) Source {
+	format := s.choice("format", "", FormatPlain, FormatPubSub, FormatStandardWebhooks)
+	source := Source{
+		Format:        format,
+		Auth:          readAuth(s.child("auth")),
+		Retries:       s.choice("retries", RetriesBroker, RetriesBroker, RetriesLedger),
+		TakeoverAfter: s.duration("takeover_after", 2*time.Minute),
+		AnswerWithin:  s.duration("answer_within", min(patience(format), c.Lease)),
+		MaxAge:        s.duration("max_age", 0),
+		Limit:         s.size("limit", c.Limit),
+		Deadletter:    s.boolean("deadletter"),
+	}
+	s.done()
+	return source
+}
+
+// patience is how long a format's senders wait for an answer, less a second for the way back. Pub/Sub's
+// acknowledgement deadline is 10 s unless the subscription says otherwise; Standard Webhooks names 15 to
+// 30 s; a plain sender says nothing.
+func patience(format string) time.Duration {
+	if format == FormatStandardWebhooks {
+		return 14 * time.Second
+	}
+	return 9 * time.Second
+}
+
+func readAuth(s *section) Auth {
+	a := Auth{None: s.boolean("none")}
+	if s.has("oidc") {
+		a.OIDC = readOIDC(s.child("oidc"))
+	}
+	if s.has("bearer") {
+		bearer := s.child("bearer")
+		a.Bearer = append([]Secret{}, bearer.secrets("tokens")...)
+		bearer.done()
+	}
+	if s.has("header") {
+		header := s.child("header")
+		a.Header = &HeaderAuth{Name: header.text("name", ""), Secrets: header.secrets("secrets")}
+		header.done()
+	}
+	if s.has("standard_webhooks") {
+		webhooks := s.child("standard_webhooks")
+		a.StandardWebhooks = append([]Secret{}, webhooks.secrets("secrets")...)
+		webhooks.done()
+	}
+	s.done()
+	return a
+}
+
+// Google's issuer and keys: https://developers.google.com/identity/openid-connect/openid-connect.
+const (
+	googleIssuer = "https://accounts.google.com"
+	googleKeys   = "https://www.googleapis.com/oauth2/v3/certs"
+)
+
+func readOIDC(s *section) *OIDC {
+	o := &OIDC{Audience: s.text("audience", ""), Email: s.text("email", ""), Issuer: s.text("issuer", googleIssuer)}
+	keys := ""
+	if o.Issuer == googleIssuer {
+		keys = googleKeys
+	}
+	o.KeysURL = s.text("keys_url", keys)
+	s.done()
+	return o
+}
+
+func readProvider(s *section) Provider {
+	p := Provider{
+		Kind:        s.choice("kind", "", KindWebhook, KindSMTP, KindSandbox),
+		URL:         s.text("url", ""),
+		Timeout:     s.duration("timeout", 10*time.Second),
+		Rate:        read(s, "rate", Rate{}, parseRate),
+		Concurrency: s.integer("concurrency", 10),
+		Insecure:    s.boolean("insecure"),
+	}
+	p.Burst = s.integer("burst", int(p.Rate.PerSecond()))
+	if p.Rate.Events > 0 && !s.has("burst") {
+		p.Burst = max(p.Burst, 1)
+	}
+	p.Headers = readHeaders(s.child("headers"))
+	p.Signing = s.secret("signing_secret")
+	if s.has("smtp") {
+		p.SMTP = readSMTP(s.child("smtp"))
+	}
+	p.Contract = readContract(s.child("contract"))
+	s.done()
+	return p
+}
+
+func readHeaders(s *section) map[string]Secret {
+	var headers map[string]Secret
+	for _, name := range s.keys {
+		if headers == nil {
+			headers = map[string]Secret{}
+		}
+		headers[name] = s.secret(name)
+	}
+	return headers
+}
+
+func readContract(s *section) Contract {
+	c := Contract{Idempotent: s.duration("idempotent", 0), Lookup: s.text("lookup", "")}
+	blind := s.boolean("blind")
+	if len(s.keys) > 1 {
+		s.r.fault(s.path, s.r.lineOf(s.path), "must be exactly one of idempotent, lookup and blind")
+	}
+	if s.has("blind") && !blind {
+		s.r.fault(s.at("blind"), s.r.lineOf(s.at("blind")), "can only be true; leave the contract out, or say idempotent or lookup")
+	}
+	s.done()
+	return c
+}
+
+func readSMTP(s *section) *SMTP {
+	m := &SMTP{
+		Host:     s.text("host", ""),
+		Username: s.text("username", ""),
+		Password: s.secret("password"),
+		TLS:      s.choice("tls", TLSStart, TLSStart, TLSImplicit, TLSNone),
+		From:     s.text("from", ""),
+		Hello:    s.text("hello", ""),
+	}
+	m.Port = s.integer("port", map[string]int{TLSStart: 587, TLSImplicit: 465, TLSNone: 25}[m.TLS])
+	s.done()
+	return m
+}
+
+func readTypes(s *section) map[string]Type {
+	types := map[string]Type{}
+	otherwise := Type{
+		MaxAttempts: 6,
+		Backoff:     Backoff{Base: 5 * time.Second, Cap: 15 * time.Minute},
+		Deadline:    day,
+		OnUnknown:   OnUnknownHold,
+	}
+	if s.has(DefaultType) {
+		otherwise = readType(s.child(DefaultType), otherwise)
+		types[DefaultType] = otherwise
+	}
+	for _, name := range s.keys {
+		if name != DefaultType {
+			types[name] = readType(s.child(name), otherwise)
+		}
+	}
+	return types
+}
+
+func readType(s *section, otherwise Type) Type {
+	backoff := s.child("backoff")
+	t := Type{
+		MaxAttempts: s.integer("max_attempts", otherwise.MaxAttempts),
+		Backoff: Backoff{
+			Base: backoff.duration("base", otherwise.Backoff.Base),
+			Cap:  backoff.duration("cap", otherwise.Backoff.Cap),
+		},
+		Deadline:  s.duration("deadline", otherwise.Deadline),
+		OnUnknown: s.choice("on_unknown", otherwise.OnUnknown, OnUnknownHold, OnUnknownAssumeSent, OnUnknownResend),
+		Relevance: otherwise.Relevance,
+	}
+	backoff.done()
+	if s.has("relevance") {
+		relevance := s.child("relevance")
+		t.Relevance = &Relevance{
+			URL:       relevance.text("url", ""),
+			Headers:   readHeaders(relevance.child("headers")),
+			Timeout:   relevance.duration("timeout", 2*time.Second),
+			Otherwise: relevance.choice("otherwise", OtherwiseWait, OtherwiseWait, OtherwiseSend),
+			Insecure:  relevance.boolean("insecure"),
+		}
+		relevance.done()
+	}
+	s.done()
+	return t
+}
+
+// readCaller keeps digests only, so weak tokens are refused here, before they are gone.
+func readCaller(s *section) Caller {
+	c := Caller{
+		Name: s.text("name", ""),
+		Role: s.choice("role", "", RoleProducer, RoleSupport, RoleOperator, RoleAdmin),
+	}
+	for i, token := range s.secrets("tokens") {
+		at := s.item("tokens", i)
+		if strings.HasPrefix(token.Reveal(), digestPrefix) {
+			digest, ok := parseDigest(token.Reveal())
+			if !ok {
+				s.r.fault(at, s.r.lineOf(at), "is no digest; write sha256: and 64 hex digits")
+			}
+			c.Tokens = append(c.Tokens, digest)
+			continue
+		}
+		if problem := weak(token); problem != "" && !s.r.faulty[at] {
+			s.r.fault(at, s.r.lineOf(at), "%s", problem)
+		}
+		c.Tokens = append(c.Tokens, DigestOf(token.Reveal()))
+	}
+	s.done()
+	return c
+}
