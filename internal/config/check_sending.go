@@ -38,12 +38,6 @@ func (k *checker) provider(at, name string, p Provider) {
 	}
 	k.callTimes(at, p)
 	k.count(at+".concurrency", p.Concurrency, 1, 10_000)
-	switch {
-	case p.Rate.Events == 0 && p.Burst > 0:
-		k.fault(at+".burst", "means nothing without a rate; add one or leave it out")
-	case p.Rate.Events > 0:
-		k.count(at+".burst", p.Burst, 1, 100_000)
-	}
 }
 
 // callTimes refuses what would let two holders send at once, or cut a call off in the middle.

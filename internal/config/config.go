@@ -128,7 +128,6 @@ type Provider struct {
 	Timeout     time.Duration     // of one call
 	Contract    Contract
 	Rate        Rate // zero for no limit of our own
-	Burst       int  // calls at once after a rest; at least 1 where there is a rate
 	Concurrency int  // calls in flight, per replica
 	SMTP        *SMTP
 	Insecure    bool // plain text to another host is meant

@@ -84,7 +84,7 @@ func TestTheExampleFileLoads(t *testing.T) {
 	want := Provider{
 		Kind: "webhook", URL: "https://mail.internal.example.org/send", Timeout: 10 * time.Second,
 		Headers:  map[string]Secret{"Authorization": NewSecret("Bearer 0123456789abcdef-mail")},
-		Contract: Contract{Idempotent: 24 * time.Hour}, Rate: Rate{Events: 50, Per: time.Second}, Burst: 50, Concurrency: 20,
+		Contract: Contract{Idempotent: 24 * time.Hour}, Rate: Rate{Events: 50, Per: time.Second}, Concurrency: 20,
 	}
 	if diff := cmp.Diff(want, c.Providers["mail"]); diff != "" {
 		t.Errorf("mail (-want +got)\n%s", diff)

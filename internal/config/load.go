@@ -235,10 +235,6 @@ func readProvider(s *section) Provider {
 		Concurrency: s.integer("concurrency", 10),
 		Insecure:    s.boolean("insecure"),
 	}
-	p.Burst = s.integer("burst", int(p.Rate.PerSecond()))
-	if p.Rate.Events > 0 && !s.has("burst") {
-		p.Burst = max(p.Burst, 1)
-	}
 	p.Headers = readHeaders(s.child("headers"))
 	p.Signing = s.secret("signing_secret")
 	if s.has("smtp") {

@@ -65,8 +65,6 @@ func TestItRefusesToStart(t *testing.T) {
 		"no concurrency":                             {provider("concurrency: 0"), "providers.mail.concurrency", []string{"0", "1"}},
 		"a rate of nothing":                          {provider("rate: 0/s"), "providers.mail.rate", []string{"nothing"}},
 		"a rate without a span":                      {provider("rate: 50"), "providers.mail.rate", []string{"50/s"}},
-		"a burst without a rate":                     {provider("burst: 5"), "providers.mail.burst", []string{"rate"}},
-		"a burst of nothing":                         {provider("rate: 50/s, burst: 0"), "providers.mail.burst", []string{"0"}},
 		"a provider of no kind":                      {"providers: {mail: {url: https://mail.example.org}}\n", "providers.mail.kind", []string{"webhook"}},
 		"a sandbox by accident":                      {"providers: {mail: {kind: sandbox}}\n", "providers.mail.kind", []string{"allow_sandbox"}},
 		"a sandbox with a URL":                       {"allow_sandbox: true\nproviders: {mail: {kind: sandbox, url: https://x.example.org}}\n", "providers.mail.kind", []string{"webhook only"}},

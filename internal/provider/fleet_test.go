@@ -20,6 +20,7 @@ type gates struct {
 	mu     sync.Mutex
 	kept   map[string]ledger.Gate
 	writes int
+	tries  int
 	fails  error
 }
 
@@ -38,6 +39,7 @@ func (g *gates) Gates(context.Context) ([]ledger.Gate, time.Time, error) {
 func (g *gates) SwapGate(_ context.Context, gate ledger.Gate) (ledger.Gate, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.tries++
 	if g.fails != nil {
 		return ledger.Gate{}, g.fails
 	}
@@ -398,7 +400,12 @@ func TestAGateThatCannotBeWrittenClosesHere(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		g.fails = errors.New("down")
+		tries := g.tries
 		shut(t, f, time.Second) // who tries must be able to say so
+		shut(t, f, time.Second)
+		if g.tries != tries+1 {
+			t.Errorf("%d tries of a store that is down", g.tries-tries)
+		}
 		time.Sleep(time.Second)
 		g.fails = nil
 		held(t, f)
@@ -408,6 +415,28 @@ func TestAGateThatCannotBeWrittenClosesHere(t *testing.T) {
 		if g.kept["mail"].Strikes != 1 {
 			t.Errorf("kept %+v", g.kept["mail"])
 		}
+	})
+}
+
+func TestALookDoesNotOpenWhatClosedHereButAPersonDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gates{}
+		f := fleet(t, g, provider.Lane{Concurrency: 9})
+		held(t, f)(result(ledger.ResultThrottled), time.Second) // now the store knows a gate
+		time.Sleep(time.Second)
+		first := held(t, f)
+		g.fails = errors.New("down")
+		first(result(ledger.ResultCredentials), 0)
+		g.fails = nil
+		look(t, f) // shows the open gate of before
+		shut(t, f, time.Minute)
+		resumed := g.kept["mail"]
+		resumed.ClosedUntil, resumed.By = ledger.Moment{}, "ada"
+		if _, err := g.SwapGate(t.Context(), resumed); err != nil {
+			t.Fatal(err)
+		}
+		look(t, f)
+		held(t, f)
 	})
 }
 
