@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sendonce/sendonce/internal/broker"
+	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/reminder"
+)
+
+// Deliverer takes one delivery of a broker. An error means that nothing is durable: it is to be
+// delivered again.
+type Deliverer interface {
+	Deliver(ctx context.Context, d ledger.Delivery) (ledger.Reply, error)
+}
+
+// Requester takes one reminder that a caller asks for. An error means that nothing is durable: the
+// request is to be repeated.
+type Requester interface {
+	Request(ctx context.Context, caller string, r reminder.Reminder, t ledger.Trace) (ledger.Reply, error)
+}
+
+// Canceller cancels what stands under a reminder id: one type and channel, or, where both are empty,
+// all of them. It gives nothing where nothing stands there.
+type Canceller interface {
+	Cancel(ctx context.Context, caller, reminderID, typ, channel string) ([]ledger.Cancelled, error)
+}
+
+// ReminderReader finds the entries under a reminder id; none where there are none.
+type ReminderReader interface {
+	ByReminder(ctx context.Context, reminderID string) ([]ledger.Entry, error)
+}
+
+// Lister lists entries as the query says, newest first.
+type Lister interface {
+	List(ctx context.Context, q ledger.Query) ([]ledger.Entry, error)
+}
+
+// Teller tells all that is known of one entry, or [ledger.ErrNotFound].
+type Teller interface {
+	Story(ctx context.Context, id ledger.Identity) (ledger.Story, error)
+}
+
+// Source is one configured push source.
+type Source struct {
+	Format broker.Format
+	Limit  int64 // on the opened message, in bytes; 0 for 256 KiB. The format holds to it; here it bounds the request
+}
+
+// Options are what the surface stands on. The collaborators are required; the rest has the zero value
+// that its comment names.
+type Options struct {
+	Sources map[string]Source // by the name in the path
+	Callers []Caller
+
+	Deliver  Deliverer
+	Request  Requester
+	Cancel   Canceller
+	Reminder ReminderReader
+	List     Lister
+	Story    Teller
+
+	// CursorKey signs the cursors of lists. Replicas must share it; empty draws one for this process.
+	CursorKey []byte
+	// AllowedHosts are the host names, without ports, that a Host header may name; empty allows all. It
+	// keeps web pages from reaching an open listener on loopback by DNS rebinding.
+	AllowedHosts []string
+	// Wrap goes around everything, for telemetry. After the wrapped handler has returned,
+	// chi.RouteContext of the request's context has the route's pattern, which is empty for requests that
+	// met no route.
+	Wrap func(http.Handler) http.Handler
+	Log  *slog.Logger     // nil discards
+	Now  func() time.Time // nil is time.Now; it judges failed logins and words Retry-After, nothing else
+}
+
+// New is the public surface.
+func New(o Options) http.Handler { return newServer(o).routes() }
+
+type server struct {
+	edge
+	Options
+	failures *failures
+	cursors  cursors
+}
+
+func newServer(o Options) *server {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &server{
+		edge:     newEdge(o.Log),
+		Options:  o,
+		failures: newFailures(),
+		cursors:  newCursors(o.CursorKey),
+	}
+}
+
+func (s *server) routes() chi.Router {
+	r := chi.NewRouter()
+	if s.Wrap != nil {
+		r.Use(s.Wrap)
+	}
+	s.guard(r, s.AllowedHosts)
+
+	r.Post("/v1/push/{source}", s.push)
+	r.Post("/v1/reminders", s.as(Producer, s.request))
+	r.Get("/v1/reminders/{reminder_id}", s.as(anyRole, s.reminder))
+	r.Post("/v1/reminders/{reminder_id}/cancel", s.as(Producer, s.cancel))
+	r.Get("/v1/admin/entries", s.as(Support, s.entries))
+	r.Get("/v1/admin/entries/{id}", s.as(Support, s.story))
+	return r
+}

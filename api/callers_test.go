@@ -1,0 +1,218 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sendonce/sendonce/api/internal/wire"
+	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/reminder"
+)
+
+func willing() *collaborators {
+	return &collaborators{
+		request: func(context.Context, string, reminder.Reminder, ledger.Trace) (ledger.Reply, error) {
+			return ledger.Reply{Ack: true, Entry: entry(nil)}, nil
+		},
+		cancel: func(context.Context, string, string, string, string) ([]ledger.Cancelled, error) {
+			return []ledger.Cancelled{{Entry: entry(nil), Result: ledger.CancelTooLate}}, nil
+		},
+		find: func(context.Context, string) ([]ledger.Entry, error) { return []ledger.Entry{entry(nil)}, nil },
+		list: func(context.Context, ledger.Query) ([]ledger.Entry, error) { return nil, nil },
+		story: func(context.Context, ledger.Identity) (ledger.Story, error) {
+			return ledger.Story{Entry: entry(nil)}, nil
+		},
+	}
+}
+
+func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
+	tokens := []string{"producer", "support", "operator", "admin", "ghost"}
+	allowed := map[string][]string{
+		"POST /v1/reminders":                      {"producer"},
+		"POST /v1/reminders/{reminder_id}/cancel": {"producer"},
+		"GET /v1/reminders/{reminder_id}":         {"producer", "support", "operator", "admin"},
+		"GET /v1/admin/entries":                   {"support", "operator", "admin"},
+		"GET /v1/admin/entries/{id}":              {"support", "operator", "admin"},
+	}
+	h := newHouse(t, willing())
+	walked := 0
+	err := chi.Walk(newServer(Options{}).routes(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if strings.HasPrefix(route, "/v1/push/") {
+			return nil
+		}
+		roles, listed := allowed[method+" "+route]
+		if !listed {
+			t.Errorf("%s %s is open to nobody knows whom", method, route)
+		}
+		walked++
+		target := strings.NewReplacer("{reminder_id}", "rem-1842", "{id}", entry(nil).EntryID()).Replace(route)
+		body := ""
+		if method == "POST" && route == "/v1/reminders" {
+			body = aReminder
+		}
+		for _, token := range tokens {
+			if slices.Contains(roles, token) {
+				h.wants(request(method, target, token, body), 200, "")
+			} else {
+				h.wants(request(method, target, token, body), 403, wire.ProblemCodeForbidden)
+			}
+		}
+		w := h.wants(request(method, target, "", body), 401, wire.ProblemCodeUnauthenticated)
+		if w.Header().Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("WWW-Authenticate is %q", w.Header().Get("WWW-Authenticate"))
+		}
+		return nil
+	})
+	if err != nil || walked != len(allowed) {
+		t.Errorf("%d routes walked, %d listed: %v", walked, len(allowed), err)
+	}
+}
+
+func TestRolesHoldTheOneBeforeAndProducerStandsApart(t *testing.T) {
+	order := []Role{Support, Operator, Admin}
+	for i, have := range order {
+		for j, need := range order {
+			if have.holds(need) != (i >= j) {
+				t.Errorf("%s holds %s: %v", have, need, have.holds(need))
+			}
+		}
+		if have.holds(Producer) || Producer.holds(have) {
+			t.Errorf("%s and producer do not stand apart", have)
+		}
+	}
+	for _, nobody := range []Role{"", "root", "ADMIN"} {
+		for _, need := range []Role{Producer, Support, Operator, Admin, anyRole, nobody} {
+			if nobody.holds(need) {
+				t.Errorf("%q holds %q", nobody, need)
+			}
+		}
+	}
+}
+
+func TestOnlyOneWholeBearerTokenIsTaken(t *testing.T) {
+	h := newHouse(t, willing())
+	for _, headers := range [][]string{
+		nil,
+		{""},
+		{"producer"},
+		{"Bearer"},
+		{"Bearer "},
+		{"Basic producer"},
+		{"Bearer producer "},
+		{"Bearer Producer"},
+		{"Bearer produce"},
+		{"Bearer producerr"},
+		{"Bearer producer", "Bearer producer"},
+		{"Bearer producer, Bearer producer"},
+		{"Bearer \x00producer"},
+		{"Bearer " + strings.Repeat("a", 20<<10)},
+	} {
+		r := request("GET", "/v1/reminders/r?access_token=producer", "", "")
+		r.Header["Authorization"] = headers
+		if w := h.do(r); w.Code != 401 {
+			t.Errorf("%.40q: %d", headers, w.Code)
+		}
+	}
+	r := request("GET", "/v1/reminders/r", "", "")
+	r.Header.Set("Authorization", "bearer producer")
+	h.wants(r, 200, "")
+}
+
+func TestACallerWithoutATokenCannotBeMetByAnEmptyOne(t *testing.T) {
+	h := newHouse(t, &collaborators{}, func(o *Options) {
+		o.Callers = []Caller{{Name: "x", Role: Admin}, {Name: "y", Role: Admin, TokenHashes: [][sha256.Size]byte{sha256.Sum256(nil)}}}
+	})
+	r := request("GET", "/v1/admin/entries", "", "")
+	r.Header.Set("Authorization", "Bearer ")
+	h.wants(r, 401, wire.ProblemCodeUnauthenticated)
+}
+
+func TestFailedLoginsAreThrottledByAddressAndRightTokensNever(t *testing.T) {
+	now := testNow
+	h := newHouse(t, willing(), func(o *Options) { o.Now = func() time.Time { return now } })
+	attempt := func(address, token string) int {
+		r := request("GET", "/v1/reminders/r", token, "")
+		r.RemoteAddr = address
+		r.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.0.%d", now.Second()))
+		w := h.do(r)
+		if w.Code == 429 && w.Header().Get("Retry-After") != "6" {
+			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+		}
+		return w.Code
+	}
+	for i := range failureBurst {
+		if code := attempt("192.0.2.1:1000", fmt.Sprintf("token-canary-%d", i)); code != 401 {
+			t.Fatalf("failure %d is answered with %d", i, code)
+		}
+	}
+	for range 1000 {
+		if code := attempt("192.0.2.1:2000", "token-canary"); code != 429 {
+			t.Fatalf("one too many is answered with %d", code)
+		}
+	}
+	if code := attempt("192.0.2.1:3000", "producer"); code != 200 {
+		t.Errorf("the right token is answered with %d", code)
+	}
+	now = now.Add(failureEvery)
+	if first, second := attempt("192.0.2.1:1", "x"), attempt("192.0.2.1:1", "x"); first != 401 || second != 429 {
+		t.Errorf("after a while: %d, %d", first, second)
+	}
+	if log := h.log.String(); strings.Contains(log, "canary") || strings.Count(log, "authentication failed") != failureBurst+1 {
+		t.Errorf("the log has a token, or not one line a failure: %s", log)
+	}
+}
+
+func TestFailuresFromManyAddressesAreBoundedTogether(t *testing.T) {
+	f, refused := newFailures(), 0
+	for i := range 100_000 {
+		if f.count(fmt.Sprintf("198.51.%d.%d:1", i/256%256, i%256), testNow) > 0 {
+			refused++
+		}
+	}
+	if most := len(f.spent) * failureBurst; refused < 100_000-most {
+		t.Errorf("%d of 100000 were refused, and %d fit", refused, most)
+	}
+}
+
+func TestAnAddressIsWhatOnePeerHolds(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1:1", "192.0.2.1:2", true},
+		{"192.0.2.1:1", "192.0.2.2:1", false},
+		{"192.0.2.1:1", "[::ffff:192.0.2.1]:1", true},
+		{"[2001:db8::1]:1", "[2001:db8::ffff:2]:9", true},
+		{"[2001:db8:0:1::1]:1", "[2001:db8:0:2::1]:1", false},
+		{"[fe80::1%eth0]:1", "[fe80::2%eth1]:1", true},
+		{"@", "@", true},
+	} {
+		if same := network(c.a) == network(c.b); same != c.same {
+			t.Errorf("%s and %s are the same: %v", c.a, c.b, same)
+		}
+	}
+}
+
+func TestAWrongTokenIsAnsweredBeforeTheBodyIsRead(t *testing.T) {
+	h := newHouse(t, &collaborators{})
+	r := request("POST", "/v1/reminders", "wrong", aReminder)
+	r.Body = unreadable{t}
+	h.wants(r, 401, wire.ProblemCodeUnauthenticated)
+}
+
+type unreadable struct{ t *testing.T }
+
+func (u unreadable) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, http.ErrBodyReadAfterClose
+}
+
+func (unreadable) Close() error { return nil }

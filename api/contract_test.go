@@ -1,0 +1,214 @@
+package api
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/reminder"
+)
+
+func TestTheDocumentIsValidWithItsExamples(t *testing.T) {
+	doc := contract(t)
+	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRouterAndDocumentNameTheSameOperations(t *testing.T) {
+	var routed, documented []string
+	surfaces := []chi.Router{
+		newServer(Options{}).routes(),
+		(&operations{edge: newEdge(nil), OperationsOptions: OperationsOptions{Metrics: http.NotFoundHandler()}}).routes(),
+	}
+	for _, surface := range surfaces {
+		err := chi.Walk(surface, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			routed = append(routed, method+" "+route)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, item := range contract(t).Paths.Map() {
+		for method := range item.Operations() {
+			documented = append(documented, method+" "+path)
+		}
+	}
+	slices.Sort(routed)
+	slices.Sort(documented)
+	if diff := cmp.Diff(documented, routed); diff != "" {
+		t.Errorf("document and router differ (-document +router):\n%s", diff)
+	}
+	if len(routed) < 9 {
+		t.Errorf("only %d routes were walked", len(routed))
+	}
+}
+
+func TestEveryOperationOfACallerNamesTheBearerToken(t *testing.T) {
+	for path, item := range contract(t).Paths.Map() {
+		for method, operation := range item.Operations() {
+			named := operation.Security != nil && len(*operation.Security) == 1 && (*operation.Security)[0]["bearer"] != nil
+			wanted := strings.HasPrefix(path, "/v1/reminders") || strings.HasPrefix(path, "/v1/admin/")
+			if named != wanted {
+				t.Errorf("%s %s: names the bearer token: %v", method, path, named)
+			}
+		}
+	}
+}
+
+func TestTheTableOfProblemsAndTheDocumentHaveTheSameCodes(t *testing.T) {
+	var table []string
+	for _, p := range problems {
+		table = append(table, string(p.code))
+	}
+	slices.Sort(table)
+	if diff := cmp.Diff(words(contract(t), "Problem", "code"), slices.Compact(table)); diff != "" {
+		t.Errorf("(-document +table):\n%s", diff)
+	}
+}
+
+func TestTheDocumentHasTheLedgersWords(t *testing.T) {
+	doc := contract(t)
+	for _, c := range []struct {
+		schema, member string
+		want           []string
+	}{
+		{"State", "", constants(t, "entry.go", "State")},
+		{"Class", "", constants(t, "entry.go", "Class")},
+		{"Entry", "receipt_missing", constants(t, "entry.go", "Missing")},
+		{"Entry", "owner", constants(t, "entry.go", "Owner")},
+		{"Line", "kind", constants(t, "change.go", "EventKind")},
+		{"Line", "outcome", resultWords()},
+		{"Cancelled", "result", constants(t, "delivery.go", "CancelResult")},
+	} {
+		slices.Sort(c.want)
+		if diff := cmp.Diff(words(doc, c.schema, c.member), c.want); diff != "" {
+			t.Errorf("%s %s (-document +ledger):\n%s", c.schema, c.member, diff)
+		}
+	}
+}
+
+func TestListsCanBeFilteredByEveryClass(t *testing.T) {
+	for _, class := range constants(t, "entry.go", "Class") {
+		var q ledger.Query
+		if problem := filters["class"](&q, class); problem != "" || string(q.Class) != class {
+			t.Errorf("%s: %s", class, problem)
+		}
+	}
+}
+
+func TestEveryReasonStateAndResultHasItsWords(t *testing.T) {
+	for _, word := range constants(t, "entry.go", "Reason") {
+		if reasons[ledger.Reason(word)] == "" {
+			t.Errorf("reason %s has no words", word)
+		}
+	}
+	for _, state := range ledger.States() {
+		if standings[state] == "" {
+			t.Errorf("state %s has no words", state)
+		}
+	}
+	for _, result := range ledger.Results() {
+		if verdicts[result] == "" {
+			t.Errorf("result %s has no words", result)
+		}
+	}
+}
+
+func TestIdsAndWordsAreThoseOfPackageReminder(t *testing.T) {
+	for _, text := range []string{
+		"a", "A", "1a", "a1", "a_b.c-d", "a b", "a/b", "ä", "", "a\x00", "a\n", "~", "!", "a!",
+		strings.Repeat("a", 64), strings.Repeat("a", 65), strings.Repeat("a", 255), strings.Repeat("a", 256),
+	} {
+		quoted := strconv.Quote(text)
+		id := `{"reminder_id":` + quoted + `,"type":"t","channel":"c","to":"x","content":{"a":1}}`
+		if _, err := reminder.Parse([]byte(id)); (err == nil) != idGrammar.MatchString(text) {
+			t.Errorf("id %q: package reminder says %v", text, err)
+		}
+		word := `{"reminder_id":"r","type":` + quoted + `,"channel":` + quoted + `,"to":"x","content":{"a":1}}`
+		if _, err := reminder.Parse([]byte(word)); (err == nil) != wordGrammar.MatchString(text) {
+			t.Errorf("word %q: package reminder says %v", text, err)
+		}
+	}
+}
+
+func TestTheDocumentNamesEveryMemberOfAReminder(t *testing.T) {
+	var documented []string
+	for name := range contract(t).Components.Schemas["Reminder"].Value.Properties {
+		documented = append(documented, name)
+		// A member that package reminder does not know is a fault under its own name.
+		_, err := reminder.Parse([]byte(`{"` + name + `": 1}`))
+		faults, _ := err.(reminder.Faults)
+		for _, fault := range faults {
+			if fault.Field == name && strings.Contains(fault.Problem, "not a member") {
+				t.Errorf("package reminder does not know %s", name)
+			}
+		}
+	}
+	if fields := reflect.TypeFor[reminder.Reminder]().NumField(); fields != len(documented) {
+		t.Errorf("a reminder has %d fields, the document %d", fields, len(documented))
+	}
+}
+
+// words are a schema's or member's closed set.
+func words(doc *openapi3.T, schema, member string) []string {
+	s := doc.Components.Schemas[schema].Value
+	if member != "" {
+		s = s.Properties[member].Value
+	}
+	var all []string
+	for _, word := range s.Enum {
+		all = append(all, word.(string))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func resultWords() []string {
+	var all []string
+	for _, r := range ledger.Results() {
+		all = append(all, r.String())
+	}
+	return all
+}
+
+// constants are the values of the ledger's constants of a type: Go keeps no list of them.
+func constants(t *testing.T, file, typ string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), "../internal/ledger/"+file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == typ {
+			for _, value := range spec.Values {
+				if literal, ok := value.(*ast.BasicLit); ok {
+					word, _ := strconv.Unquote(literal.Value)
+					all = append(all, word)
+				}
+			}
+		}
+		return true
+	})
+	if len(all) == 0 {
+		t.Fatalf("no constants of type %s in %s", typ, file)
+	}
+	return all
+}

@@ -1,0 +1,128 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sendonce/sendonce/api/internal/wire"
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+type readiness func(context.Context) error
+
+func (f readiness) Ready(ctx context.Context) error { return f(ctx) }
+
+type gates func(context.Context) ([]ledger.Gate, error)
+
+func (f gates) Gates(ctx context.Context) ([]ledger.Gate, error) { return f(ctx) }
+
+func reachable(context.Context) error { return nil }
+
+// newOffice is the operations surface as a house.
+func newOffice(t *testing.T, o OperationsOptions) *house {
+	t.Helper()
+	h := &house{t: t, doc: contract(t), log: &bytes.Buffer{}}
+	o.Log = slog.New(slog.NewJSONHandler(h.log, nil))
+	h.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Operations(o).ServeHTTP(w, r)
+		if h.doc.Paths.Value(r.URL.Path) != nil {
+			h.pattern = r.URL.Path
+		}
+	})
+	return h
+}
+
+func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
+	closed := gates(func(context.Context) ([]ledger.Gate, error) {
+		return []ledger.Gate{
+			{Provider: "mail", ClosedUntil: ledger.At(testNow), Class: ledger.ClassCredentials, By: "outcome", Strikes: 3},
+			{Provider: "sms"},
+		}, nil
+	})
+	shown := []wire.Gate{{Provider: "mail", ClosedUntil: testNow, Class: "credentials", By: "outcome"}, {Provider: "sms"}}
+	none := []wire.Gate{}
+	for _, c := range []struct {
+		name   string
+		o      OperationsOptions
+		status int
+		want   wire.Readiness
+	}{
+		{"ready", OperationsOptions{Ready: readiness(reachable)}, 200, wire.Readiness{Status: "ready", Gates: none}},
+		{"gate closed", OperationsOptions{Ready: readiness(reachable), Gates: closed}, 200, wire.Readiness{Status: "ready", Gates: shown}},
+		{"gates unread", OperationsOptions{Ready: readiness(reachable), Gates: gates(func(context.Context) ([]ledger.Gate, error) {
+			return nil, errors.New("canary")
+		})}, 200, wire.Readiness{Status: "ready", Gates: none}},
+		{"no ledger", OperationsOptions{Ready: readiness(func(context.Context) error {
+			return errors.New("postgres://user:canary@db refused")
+		}), Gates: closed}, 503, wire.Readiness{Status: "unavailable", Gates: none}},
+		{"draining", OperationsOptions{
+			Ready: readiness(func(context.Context) error { t.Error("a draining process asks"); return nil }), Draining: func() bool { return true },
+		}, 503, wire.Readiness{Status: "draining", Gates: none}},
+		{"not draining", OperationsOptions{Ready: readiness(reachable), Draining: func() bool { return false }}, 200, wire.Readiness{Status: "ready", Gates: none}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newOffice(t, c.o)
+			w := h.wants(request("GET", "/readyz", "", ""), c.status, "")
+			if diff := cmp.Diff(c.want, decoded[wire.Readiness](t, w)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if strings.Contains(w.Body.String(), "canary") {
+				t.Errorf("the answer tells too much: %s", w.Body)
+			}
+			h.wants(request("GET", "/livez", "", ""), 200, "")
+		})
+	}
+}
+
+func TestReadinessWaitsOneSecondAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newOffice(t, OperationsOptions{Ready: readiness(func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})})
+		begun := time.Now()
+		h.wants(request("GET", "/readyz", "", ""), 503, "")
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestMetricsAreWhatIsGivenAndProfilesOnlyWhenAskedFor(t *testing.T) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = io.WriteString(w, "up 1\n")
+	})
+	h := newOffice(t, OperationsOptions{Ready: readiness(reachable), Metrics: metrics})
+	if w := h.wants(request("GET", "/metrics", "", ""), 200, ""); w.Body.String() != "up 1\n" {
+		t.Errorf("metrics are %s", w.Body)
+	}
+	h.wants(request("POST", "/metrics", "", ""), 405, wire.ProblemCodeMethodNotAllowed)
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/v1/reminders", "/"} {
+		h.wants(request("GET", path, "", ""), 404, wire.ProblemCodeNotFound)
+	}
+	bare := newOffice(t, OperationsOptions{Ready: readiness(reachable)})
+	if w := bare.do(request("GET", "/livez", "", "")); w.Code != 200 {
+		t.Errorf("livez: %d", w.Code)
+	}
+
+	profiled := Operations(OperationsOptions{Ready: readiness(reachable), Profiling: true})
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap?debug=1", "/debug/pprof/goroutine?debug=1", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
+		w := httptest.NewRecorder()
+		profiled.ServeHTTP(w, request("GET", path, "", ""))
+		if w.Code != 200 || w.Body.Len() == 0 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
