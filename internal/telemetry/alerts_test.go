@@ -1,0 +1,125 @@
+package telemetry
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+// deployed is where the rules are, seen from here.
+const deployed = "../../deploy"
+
+func TestTheAlertsFireWhenTheyMustAndOnlyThen(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Fatal("promtool is missing: install Prometheus (Debian, Ubuntu: apt-get install prometheus; macOS: brew install prometheus)")
+	}
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
+		cmd.Dir = deployed
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func rules(t *testing.T) []rule {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(deployed, "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Rules []rule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	if err := yaml.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	var all []rule
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("no rules")
+	}
+	return all
+}
+
+func TestEveryAlertSaysWhatToDoAndIsTested(t *testing.T) {
+	tests, err := os.ReadFile(filepath.Join(deployed, "alerts_test.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules(t) {
+		for _, key := range []string{"summary", "description", "action"} {
+			if r.Annotations[key] == "" {
+				t.Errorf("%s has no %s", r.Alert, key)
+			}
+		}
+		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) {
+			t.Errorf("%s has severity %q", r.Alert, r.Labels["severity"])
+		}
+		checks := regexp.MustCompile(`alertname: `+r.Alert+`\n\s+exp_alerts:(.*)`).FindAllStringSubmatch(string(tests), -1)
+		var fires, still bool
+		for _, c := range checks {
+			still = still || strings.TrimSpace(c[1]) == "[]"
+			fires = fires || strings.TrimSpace(c[1]) == ""
+		}
+		if !fires || !still {
+			t.Errorf("%s is not shown both to fire (%v) and to keep still (%v)", r.Alert, fires, still)
+		}
+	}
+}
+
+func TestEveryMetricThatAnAlertNamesIsScraped(t *testing.T) {
+	r := newRig(t)
+	r.picture.take(ledger.Census{Now: time.Now()}, time.Now(), time.Hour)
+	r.Lanes(func() []ledger.Gate { return nil }, func() map[string]int { return nil })
+	scraped := r.scraped()
+
+	selector := regexp.MustCompile(`(sendonce_\w+)(?:\{(\w+)(=~?)"([^"]+)"\})?`)
+	for _, rule := range rules(t) {
+		found := selector.FindAllStringSubmatch(rule.Expr, -1)
+		if len(found) == 0 {
+			t.Errorf("%s names no metric of ours", rule.Alert)
+		}
+		for _, f := range found {
+			if f[2] == "" {
+				f[4] = "" // any series of that name
+			}
+			for value := range strings.SplitSeq(f[4], "|") {
+				if !has(scraped, f[1], f[2], value) {
+					t.Errorf("%s: nothing scraped is %s", rule.Alert, f[0])
+				}
+			}
+		}
+	}
+}
+
+func has(scraped map[string]float64, metric, label, value string) bool {
+	for series := range scraped {
+		name, labels, _ := strings.Cut(series, "{")
+		if name == metric && (label == "" || strings.Contains(","+labels, ","+label+`="`+value+`"`)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,323 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/reminder"
+)
+
+// rig is telemetry whose ends are in memory.
+type rig struct {
+	*Telemetry
+	t     *testing.T
+	log   *journal
+	spans *tracetest.InMemoryExporter
+}
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.all.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.all.String()
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, log: new(journal), spans: tracetest.NewInMemoryExporter()}
+	var err error
+	r.Telemetry, err = assemble(t.Context(), Options{
+		Version:   "v1.2.3",
+		Providers: []string{"mail", "sms"},
+		Logger:    NewLogger(r.log, slog.LevelInfo, false),
+	}, sinks{
+		spans:   []sdktrace.SpanProcessor{sdktrace.NewSimpleSpanProcessor(r.spans)},
+		readers: []sdkmetric.Reader{sdkmetric.NewManualReader()}, // a second reader must not disturb the scrape
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// scraped is what a scrape shows of ours and of HTTP's, by name and labels as they are written.
+func (r *rig) scraped() map[string]float64 {
+	r.t.Helper()
+	all := map[string]float64{}
+	for line := range strings.Lines(r.exposition()) {
+		if !strings.HasPrefix(line, "sendonce_") && !strings.HasPrefix(line, "http_") && !strings.HasPrefix(line, "target_info") {
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
+		if err != nil {
+			r.t.Fatalf("%q: %v", line, err)
+		}
+		all[line[:at]] = value
+	}
+	return all
+}
+
+func (r *rig) exposition() string {
+	r.t.Helper()
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		r.t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// lines are the log's lines, each of which must be one JSON object.
+func (r *rig) lines() []map[string]any {
+	r.t.Helper()
+	var all []map[string]any
+	for line := range strings.Lines(r.log.String()) {
+		var one map[string]any
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			r.t.Fatalf("not one JSON line: %q: %v", line, err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// changes are the series that differ from before, without the buckets and sums of histograms.
+func (r *rig) changes(before map[string]float64) map[string]float64 {
+	diff := map[string]float64{}
+	for name, now := range r.scraped() {
+		timing := strings.Contains(name, "_bucket{") || strings.Contains(name, "_sum{") || strings.Contains(name, "census_age")
+		if was, had := before[name]; !timing && (!had && now != 0 || was != now) {
+			diff[name] = now - was
+		}
+	}
+	return diff
+}
+
+// desk answers everything in the same way.
+type desk struct {
+	reply ledger.Reply
+	err   error
+	see   func(context.Context)
+}
+
+func (d desk) answer(ctx context.Context) (ledger.Reply, error) {
+	if d.see != nil {
+		d.see(ctx)
+	}
+	return d.reply, d.err
+}
+
+func (d desk) Deliver(ctx context.Context, _ ledger.Delivery) (ledger.Reply, error) {
+	return d.answer(ctx)
+}
+
+func (d desk) Request(ctx context.Context, _ string, _ reminder.Reminder, _ ledger.Trace) (ledger.Reply, error) {
+	return d.answer(ctx)
+}
+
+func (d desk) Visit(ctx context.Context, _ ledger.Identity) (ledger.Reply, error) {
+	return d.answer(ctx)
+}
+
+// wire answers every call in the same way.
+type wire func(ctx context.Context) ledger.Outcome
+
+func (w wire) Send(ctx context.Context, _ string, _ ledger.Shipment) ledger.Outcome { return w(ctx) }
+
+func entry(state ledger.State, reason ledger.Reason, class ledger.Class) ledger.Entry {
+	return ledger.Entry{
+		Identity: ledger.Identity{ReminderID: "rem-1842", Type: "seat_expiring", Channel: "email"},
+		Version:  2, State: state, Reason: reason, Class: class, Provider: "mail", Attempts: 1,
+	}
+}
+
+func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
+	r := newRig(t)
+	got := r.scraped()
+	if age, ok := got["sendonce_census_age_seconds"]; !ok || age < 0 || age > 60 {
+		t.Errorf("age of the census: %v, %v", age, ok)
+	}
+	delete(got, "sendonce_census_age_seconds")
+	want := map[string]float64{
+		`sendonce_retries_total{class="credentials"}`:      0,
+		`sendonce_retries_total{class="throttled"}`:        0,
+		`sendonce_retries_total{class="unreachable"}`:      0,
+		`sendonce_retries_total{class="unknown"}`:          0,
+		`sendonce_dead_total{class="permanent"}`:           0,
+		`sendonce_dead_total{class="recipient"}`:           0,
+		`sendonce_dead_total{class="exhausted"}`:           0,
+		`sendonce_dead_total{class="unroutable"}`:          0,
+		`sendonce_dead_total{class="malformed"}`:           0,
+		`sendonce_dead_total{class="broker"}`:              0,
+		`sendonce_sent_total{receipt="present"}`:           0,
+		`sendonce_sent_total{receipt="unread"}`:            0,
+		`sendonce_sent_total{receipt="assumed"}`:           0,
+		`sendonce_sent_total{receipt="resolved"}`:          0,
+		`sendonce_duplicates_total`:                        0,
+		`sendonce_conflicts_total`:                         0,
+		`sendonce_ledger_unavailable_total`:                0,
+		`sendonce_census_failures_total`:                   0,
+		`sendonce_late_total{kind="late_acceptance"}`:      0,
+		`sendonce_late_total{kind="late_failure"}`:         0,
+		`sendonce_late_total{kind="replayed"}`:             0,
+		`sendonce_late_total{kind="possible_second_send"}`: 0,
+		`target_info{service_name="sendonce",service_version="v1.2.3",telemetry_sdk_language="go",telemetry_sdk_name="opentelemetry",telemetry_sdk_version="1.47.0"}`: 1,
+	}
+	for _, provider := range []string{"mail", "sms"} {
+		for _, outcome := range []string{"unknown", "accepted", "refused", "gone", "credentials", "throttled", "unreachable"} {
+			want[`sendonce_attempts_total{outcome="`+outcome+`",provider="`+provider+`"}`] = 0
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAnEmptyPictureIsNotShownAsAHealthyOne(t *testing.T) {
+	for name := range newRig(t).scraped() {
+		for _, gauge := range []string{"sendonce_pending", "sendonce_ready", "sendonce_dead{", "sendonce_gate_closed"} {
+			if strings.HasPrefix(name, gauge) {
+				t.Errorf("%s is shown before the first census", name)
+			}
+		}
+	}
+}
+
+func TestALabelOutsideItsClosedSetIsOther(t *testing.T) {
+	r := newRig(t)
+	before := len(r.scraped())
+	send := r.Sender(wire(func(context.Context) ledger.Outcome { return ledger.Outcome{Result: ledger.Result(200)} }))
+	for i := range 100_000 {
+		random := "x" + strconv.Itoa(i*7919)
+		r.Late(random)
+		r.count(t.Context(), ledger.Reply{Entry: entry(ledger.Dead, "x", ledger.Class(random))}, false)
+		sent := entry(ledger.Sent, ledger.ReasonAccepted, "")
+		sent.Missing = ledger.Missing(random)
+		r.count(t.Context(), ledger.Reply{Entry: sent}, false)
+		waiting := ledger.Reply{Entry: entry(ledger.Waiting, "x", ledger.Class(random)), Outcome: &ledger.Outcome{}}
+		r.count(t.Context(), waiting, false)
+		if i%10 == 0 { // spans are dear in memory
+			send.Send(t.Context(), random, ledger.Shipment{})
+		}
+	}
+	r.picture.take(ledger.Census{
+		Pending: []ledger.PendingCount{{State: "odd", Count: 1}},
+		Dead:    map[ledger.Class]int64{"odd": 1},
+		Ready:   map[string]int64{"odd": 2, "even": 3, "mail": 4},
+	}, time.Now(), time.Hour)
+	r.Lanes(func() []ledger.Gate { return []ledger.Gate{{Provider: "odd", Strikes: 1}} },
+		func() map[string]int { return map[string]int{"odd": 1, "sms": 5} })
+
+	got := r.scraped()
+	for name, want := range map[string]float64{
+		`sendonce_late_total{kind="other"}`:                           100_000,
+		`sendonce_dead_total{class="other"}`:                          100_000,
+		`sendonce_sent_total{receipt="other"}`:                        100_000,
+		`sendonce_retries_total{class="other"}`:                       100_000,
+		`sendonce_attempts_total{outcome="unknown",provider="other"}`: 10_000,
+		`sendonce_provider_seconds_count{provider="other"}`:           10_000,
+		`sendonce_ready{provider="other"}`:                            5,
+		`sendonce_ready{provider="mail"}`:                             4,
+		`sendonce_capacity{provider="other"}`:                         1,
+		`sendonce_capacity{provider="sms"}`:                           5,
+		`sendonce_gate_closed{provider="other"}`:                      1,
+		`sendonce_gate_closed{provider="mail"}`:                       0,
+	} {
+		if got[name] != want {
+			t.Errorf("%s = %v, want %v", name, got[name], want)
+		}
+	}
+	if grown := len(got) - before; grown > 60 {
+		t.Errorf("%d more series after 100,000 values", grown)
+	}
+}
+
+func TestStartSendsSpansAndMetricsToTheCollectorThatTheEnvironmentNames(t *testing.T) {
+	var mu sync.Mutex
+	got := map[string]string{}
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got[q.URL.Path] += string(body) + q.Header.Get("x-tenant")
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
+	t.Setenv("OTEL_SERVICE_NAME", "sendonce-eu")
+
+	var log bytes.Buffer
+	tel, err := Start(t.Context(), Options{
+		Providers: []string{"mail"}, Logger: NewLogger(&log, slog.LevelInfo, false), OTLPTraces: true, OTLPMetrics: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := ledger.Reply{Entry: entry(ledger.Sent, ledger.ReasonAccepted, ""), Ack: true}
+	if _, err := tel.Deliverer(desk{reply: reply}).Deliver(t.Context(), ledger.Delivery{Source: "reservations"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tel.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for path, word := range map[string]string{"/v1/traces": "rem-1842", "/v1/metrics": "sendonce_sent_total"} {
+		for _, want := range []string{word, "blue", "sendonce-eu"} {
+			if !strings.Contains(got[path], want) {
+				t.Errorf("%s: no %q in what was sent", path, want)
+			}
+		}
+	}
+}
+
+func TestWithoutAnExporterNoSpanIsRecordedButEachLineHasItsTrace(t *testing.T) {
+	var log bytes.Buffer
+	tel, err := Start(t.Context(), Options{Logger: NewLogger(&log, slog.LevelInfo, false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{}
+	next := desk{see: func(ctx context.Context) { Propagate(ctx, header) }, reply: ledger.Reply{Ack: true}}
+	if _, err := tel.Deliverer(next).Deliver(t.Context(), ledger.Delivery{}); err != nil {
+		t.Fatal(err)
+	}
+	parent := header.Get("traceparent")
+	if len(parent) != 55 || !strings.HasSuffix(parent, "-00") {
+		t.Errorf("traceparent %q, want one that is not sampled", parent)
+	}
+	if !strings.Contains(log.String(), `"trace_id":"`+parent[3:35]+`"`) {
+		t.Errorf("%s is not in %s", parent, &log)
+	}
+}
