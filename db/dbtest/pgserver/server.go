@@ -1,0 +1,230 @@
+// Package pgserver gives tests a PostgreSQL of their own: a private server from the machine's binaries,
+// on a loopback port, and a fresh database for each test.
+//
+// Invariants: a server never outlives the process that started it, however that ends, since a small
+// shell beside it waits for the other end of a pipe to close. Where there is no PostgreSQL the test
+// fails and says what to install; it is never skipped.
+//
+// What it does not do: it is no way to run PostgreSQL for anything but tests. Everybody on the machine
+// may log in.
+package pgserver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// startTimeout bounds how long a server may take to be ready, crash recovery included.
+const startTimeout = time.Minute
+
+// watch runs a server until its own standard input ends, then stops it (SIGINT is a fast shutdown) and
+// removes what it is told to, if anything.
+const watch = `leavings=$1; shift
+"$@" </dev/null & pid=$!; echo "$pid"; cat >/dev/null; kill -INT "$pid" 2>/dev/null; wait "$pid"
+[ -z "$leavings" ] || rm -rf "$leavings"`
+
+// Server is a running PostgreSQL.
+type Server struct {
+	// URL reaches its database "postgres" as the superuser "postgres".
+	URL string
+
+	watcher *exec.Cmd
+	alive   io.Closer // the pipe whose end stops the server
+	pid     int
+	done    chan error
+}
+
+// Start runs a server whose data are under dir; what an earlier one left there is taken up, with crash
+// recovery if need be. durable leaves fsync on, for tests that kill it.
+func Start(dir string, durable bool) (*Server, error) { return start(dir, durable, "") }
+
+func start(dir string, durable bool, leavings string) (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	owner, err := runAs(dir)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "data")
+	if _, err := os.Stat(filepath.Join(data, "PG_VERSION")); errors.Is(err, os.ErrNotExist) {
+		initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust",
+			"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+		initdb.SysProcAttr, initdb.Dir = owner, dir
+		if out, err := initdb.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("pgserver: initdb: %w\n%s", err, out)
+		}
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{
+		"-c", watch, "watch", leavings, filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200",
+		"-c", "lc_messages=C", "-c", "log_min_messages=log", "-c", "timezone=Asia/Kathmandu",
+	}
+	if !durable {
+		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+	}
+	return run(exec.Command("/bin/sh", args...), owner, dir, port)
+}
+
+// run starts the watcher and waits for the server's own word that it is ready.
+func run(watcher *exec.Cmd, owner *syscall.SysProcAttr, dir string, port int) (*Server, error) {
+	watcher.SysProcAttr, watcher.Dir = owner, dir
+	alive, err := watcher.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("pgserver: %w", err)
+	}
+	pids, err := watcher.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("pgserver: %w", err)
+	}
+	log, err := watcher.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("pgserver: %w", err)
+	}
+	if err := watcher.Start(); err != nil {
+		return nil, fmt.Errorf("pgserver: %w", err)
+	}
+	s := &Server{
+		URL:     fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port),
+		watcher: watcher, alive: alive, done: make(chan error, 1),
+	}
+	if _, err := fmt.Fscan(pids, &s.pid); err != nil {
+		return nil, errors.Join(fmt.Errorf("pgserver: no process id: %w", err), s.Stop())
+	}
+	ready := make(chan error, 1)
+	go s.read(log, ready)
+	ctx, stop := context.WithTimeout(context.Background(), startTimeout)
+	defer stop()
+	select {
+	case err = <-ready:
+	case <-ctx.Done():
+		err = fmt.Errorf("pgserver: not ready after %s", startTimeout)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// read follows the server's log to its end, which is the server's.
+func (s *Server) read(log io.Reader, ready chan<- error) {
+	var said strings.Builder
+	lines := bufio.NewScanner(log)
+	isReady := false
+	for lines.Scan() {
+		switch {
+		case isReady:
+		case strings.Contains(lines.Text(), "database system is ready to accept connections"):
+			isReady = true
+			ready <- nil
+		default:
+			said.WriteString(lines.Text() + "\n")
+		}
+	}
+	if !isReady {
+		ready <- fmt.Errorf("pgserver: the server ended:\n%s", said.String())
+	}
+	_, _ = io.Copy(io.Discard, log)
+	s.done <- s.watcher.Wait()
+}
+
+// Stop shuts the server down in order, and waits for its end.
+func (s *Server) Stop() error {
+	err := s.alive.Close()
+	<-s.done
+	s.done <- nil
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Kill ends the server as a crash would: no checkpoint, and every session is cut where it stands. The
+// next Start over the same folder recovers.
+func (s *Server) Kill() error {
+	// SIGQUIT is PostgreSQL's immediate shutdown; SIGKILL would leave its children to end by themselves.
+	if err := syscall.Kill(s.pid, syscall.SIGQUIT); err != nil {
+		return fmt.Errorf("pgserver: %w", err)
+	}
+	return s.Stop()
+}
+
+// binaries is the folder that holds initdb and postgres: on the path, or the newest that a
+// distribution's package put aside.
+func binaries() (string, error) {
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "postgres")); err == nil {
+				return filepath.Dir(path), nil
+			}
+		}
+	}
+	newest, best := -1, ""
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	for _, path := range found {
+		bin := filepath.Dir(path)
+		if version, err := strconv.Atoi(filepath.Base(filepath.Dir(bin))); err == nil && version > newest {
+			newest, best = version, bin
+		}
+	}
+	if best == "" {
+		return "", errors.New("pgserver: no PostgreSQL here: install its server (Debian: postgresql; " +
+			"macOS: brew install postgresql), or name one in SENDONCE_TEST_DATABASE_URL")
+	}
+	return best, nil
+}
+
+// runAs makes dir the server's own. PostgreSQL refuses to run as root: there it runs as the user
+// "postgres", who must be let through to dir.
+func runAs(dir string) (*syscall.SysProcAttr, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("pgserver: %w", err)
+	}
+	own := &syscall.SysProcAttr{Setpgid: true} // a terminal's ^C is for the tests
+	if os.Getuid() != 0 {
+		return own, nil
+	}
+	account, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, fmt.Errorf("pgserver: as root, a user named postgres is needed: %w", err)
+	}
+	uid, _ := strconv.Atoi(account.Uid)
+	gid, _ := strconv.Atoi(account.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		return nil, fmt.Errorf("pgserver: %w", err)
+	}
+	temp := filepath.Clean(os.TempDir())
+	for up := filepath.Dir(dir); strings.HasPrefix(up, temp+string(filepath.Separator)); up = filepath.Dir(up) {
+		if err := os.Chmod(up, 0o711); err != nil {
+			return nil, fmt.Errorf("pgserver: %w", err)
+		}
+	}
+	own.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return own, nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("pgserver: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,180 @@
+-- +goose Up
+
+-- The ledger's clock: the one that judges leases and dues. It is STABLE, not VOLATILE, so that an index
+-- can serve a comparison with it, and plpgsql, so that it is never folded into the statement around it.
+-- A timestamptz holds microseconds, as every store does.
+-- +goose StatementBegin
+CREATE FUNCTION ledger_now() RETURNS timestamptz
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN clock_timestamp();
+END
+$$;
+-- +goose StatementEnd
+
+-- A moment as it is written: at as it stands, or after_micros from the ledger's now, or never.
+-- +goose StatementBegin
+CREATE FUNCTION ledger_at(at timestamptz, after_micros bigint) RETURNS timestamptz
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+BEGIN
+    IF after_micros IS NULL THEN
+        RETURN at;
+    END IF;
+    RETURN ledger_now() + after_micros * interval '1 microsecond';
+END
+$$;
+-- +goose StatementEnd
+
+-- One row for an identity. Keys sort by bytes, as they do in Go and in SQLite. The fill factor leaves
+-- room for the settled version on the page of the claimed one.
+CREATE TABLE entries (
+    reminder_id    text COLLATE "C" NOT NULL,
+    type           text COLLATE "C" NOT NULL,
+    channel        text COLLATE "C" NOT NULL,
+    send_key       text NOT NULL,
+    content_hash   text NOT NULL DEFAULT '',
+    state          text NOT NULL,
+    version        bigint NOT NULL,
+    class          text NOT NULL DEFAULT '',
+    reason         text NOT NULL,
+    provider       text COLLATE "C" NOT NULL DEFAULT '',
+    fingerprint    text NOT NULL DEFAULT '',
+    receipt        text NOT NULL DEFAULT '',
+    missing        text NOT NULL DEFAULT '',
+    attempts       bigint NOT NULL DEFAULT 0,
+    spent          bigint NOT NULL DEFAULT 0,
+    lapses         bigint NOT NULL DEFAULT 0,
+    deliveries     bigint NOT NULL DEFAULT 0,
+    holder         text NOT NULL DEFAULT '',
+    lease_until    timestamptz,
+    claimed_at     timestamptz,
+    due            timestamptz,
+    wake           timestamptz,
+    owner          text NOT NULL DEFAULT '',
+    deadline       timestamptz,
+    doubt_since    timestamptz,
+    cancel_asked   boolean NOT NULL DEFAULT false,
+    first_seen     timestamptz NOT NULL,
+    updated        timestamptz NOT NULL,
+    published      timestamptz,
+    source         text NOT NULL DEFAULT '',
+    correlation_id text NOT NULL DEFAULT '',
+    reservation_id text NOT NULL DEFAULT '',
+    user_id        text NOT NULL DEFAULT '',
+    CONSTRAINT entries_pkey PRIMARY KEY (reminder_id, type, channel),
+    CONSTRAINT entries_send_key CHECK (length(send_key) = 64),
+    CONSTRAINT entries_state CHECK (state IN ('sending', 'waiting', 'unknown', 'sent', 'dead', 'dropped')),
+    CONSTRAINT entries_class CHECK (class IN ('', 'permanent', 'recipient', 'exhausted', 'unroutable',
+        'malformed', 'broker', 'credentials', 'throttled', 'unreachable', 'unknown')),
+    CONSTRAINT entries_owner CHECK (owner IN ('', 'broker', 'ledger')),
+    CONSTRAINT entries_missing CHECK (missing IN ('', 'assumed', 'unread', 'resolved')),
+    CONSTRAINT entries_version CHECK (version > 0),
+    CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0),
+    CONSTRAINT entries_reason CHECK (reason <> ''),
+    CONSTRAINT entries_holder CHECK ((state = 'sending') = (holder <> '')),
+    CONSTRAINT entries_lease CHECK ((state = 'sending') = (lease_until IS NOT NULL)),
+    CONSTRAINT entries_claim CHECK (state <> 'sending' OR claimed_at IS NOT NULL),
+    CONSTRAINT entries_due CHECK ((state = 'waiting') = (due IS NOT NULL)),
+    CONSTRAINT entries_wake CHECK (state <> 'waiting' OR (wake IS NOT NULL AND owner <> '')),
+    CONSTRAINT entries_receipt CHECK ((state = 'sent') = (receipt <> '' OR missing <> '')),
+    CONSTRAINT entries_one_receipt CHECK (receipt = '' OR missing = ''),
+    CONSTRAINT entries_doubt CHECK (doubt_since IS NULL OR NOT (state = 'dead'
+        OR (state = 'dropped' AND reason <> 'abandoned'))),
+    CONSTRAINT entries_unknown CHECK (state <> 'unknown' OR doubt_since IS NOT NULL),
+    CONSTRAINT entries_dead CHECK (state <> 'dead' OR class IN ('permanent', 'recipient', 'exhausted',
+        'unroutable', 'malformed', 'broker'))
+) WITH (fillfactor = 80);
+
+-- No index names a column that the way from 'sending' to 'sent' changes (state, version, holder, lease,
+-- updated, receipt), not in a predicate either: that update then stays on its page and touches no index.
+CREATE INDEX entries_wake_idx ON entries (provider, wake) WHERE wake IS NOT NULL;
+CREATE INDEX entries_class_idx ON entries (class, first_seen) WHERE class <> '';
+CREATE INDEX entries_doubt_idx ON entries (doubt_since) WHERE doubt_since IS NOT NULL;
+CREATE INDEX entries_first_seen_idx ON entries (first_seen, reminder_id, type, channel);
+CREATE INDEX entries_reservation_idx ON entries (reservation_id, first_seen) WHERE reservation_id <> '';
+CREATE INDEX entries_user_idx ON entries (user_id, first_seen) WHERE user_id <> '';
+CREATE INDEX entries_claimed_idx ON entries USING brin (claimed_at) WITH (autosummarize = on);
+
+-- What an entry carries: large, and purged apart from it.
+CREATE TABLE payloads (
+    reminder_id text COLLATE "C" NOT NULL,
+    type        text COLLATE "C" NOT NULL,
+    channel     text COLLATE "C" NOT NULL,
+    recipient   text NOT NULL,
+    content     bytea,
+    metadata    bytea,
+    raw         bytea,
+    CONSTRAINT payloads_pkey PRIMARY KEY (reminder_id, type, channel),
+    CONSTRAINT payloads_entry FOREIGN KEY (reminder_id, type, channel)
+        REFERENCES entries (reminder_id, type, channel) ON DELETE CASCADE
+);
+
+-- Attempts, lapses and decisions, each numbered by the version of the write that brought it.
+CREATE TABLE timeline (
+    reminder_id        text COLLATE "C" NOT NULL,
+    type               text COLLATE "C" NOT NULL,
+    channel            text COLLATE "C" NOT NULL,
+    version            bigint NOT NULL,
+    kind               text NOT NULL,
+    state              text NOT NULL,
+    reason             text NOT NULL,
+    origin             text NOT NULL,
+    source             text NOT NULL,
+    message_id         text NOT NULL,
+    delivery_count     bigint NOT NULL,
+    holder             text NOT NULL,
+    attempt            bigint NOT NULL,
+    provider           text NOT NULL,
+    started_at         timestamptz,
+    finished_at        timestamptz,
+    outcome            text NOT NULL,
+    receipt            text NOT NULL,
+    status             bigint NOT NULL,
+    code               text NOT NULL,
+    request_id         text NOT NULL,
+    retry_after_micros bigint NOT NULL,
+    cause              text NOT NULL,
+    at                 timestamptz NOT NULL,
+    CONSTRAINT timeline_pkey PRIMARY KEY (reminder_id, type, channel, version),
+    CONSTRAINT timeline_kind CHECK (kind IN ('attempt', 'lapse', 'late', 'decision')),
+    CONSTRAINT timeline_entry FOREIGN KEY (reminder_id, type, channel)
+        REFERENCES entries (reminder_id, type, channel) ON DELETE CASCADE
+);
+
+-- Other content that came under an identity: one row per content hash, only ever added.
+CREATE TABLE conflicts (
+    reminder_id  text COLLATE "C" NOT NULL,
+    type         text COLLATE "C" NOT NULL,
+    channel      text COLLATE "C" NOT NULL,
+    content_hash text COLLATE "C" NOT NULL,
+    source       text NOT NULL,
+    message_id   text NOT NULL,
+    first_seen   timestamptz NOT NULL,
+    CONSTRAINT conflicts_pkey PRIMARY KEY (reminder_id, type, channel, content_hash),
+    CONSTRAINT conflicts_entry FOREIGN KEY (reminder_id, type, channel)
+        REFERENCES entries (reminder_id, type, channel) ON DELETE CASCADE
+);
+
+CREATE TABLE gates (
+    provider     text COLLATE "C" NOT NULL,
+    closed_until timestamptz,
+    class        text NOT NULL DEFAULT '',
+    closed_by    text NOT NULL DEFAULT '',
+    strikes      bigint NOT NULL DEFAULT 0,
+    version      bigint NOT NULL,
+    updated      timestamptz NOT NULL,
+    CONSTRAINT gates_pkey PRIMARY KEY (provider),
+    CONSTRAINT gates_strikes CHECK (strikes >= 0),
+    CONSTRAINT gates_version CHECK (version > 0)
+);
+
+-- +goose Down
+DROP TABLE gates;
+DROP TABLE conflicts;
+DROP TABLE timeline;
+DROP TABLE payloads;
+DROP TABLE entries;
+DROP FUNCTION ledger_at(timestamptz, bigint);
+DROP FUNCTION ledger_now();

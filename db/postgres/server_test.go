@@ -1,0 +1,290 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sendonce/sendonce/db/dbtest/pgserver"
+	"github.com/sendonce/sendonce/db/postgres"
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+func identity(word string) ledger.Identity {
+	return ledger.Identity{ReminderID: word, Type: "t", Channel: "c"}
+}
+
+func claimed(id ledger.Identity) ledger.Change {
+	return ledger.Change{
+		Payload: &ledger.Payload{Recipient: "a@example.com", Content: []byte(`{}`)},
+		Entry: ledger.Entry{
+			Identity: id, SendKey: id.SendKey(), State: ledger.Sending, Reason: ledger.ReasonClaimed,
+			Provider: "mailer", Holder: "h", LeaseUntil: ledger.In(time.Minute), ClaimedAt: ledger.In(0),
+		},
+	}
+}
+
+func settled(e ledger.Entry) ledger.Change {
+	e.State, e.Reason, e.Receipt = ledger.Sent, ledger.ReasonAccepted, "receipt"
+	e.Holder, e.LeaseUntil, e.Attempts = "", ledger.Moment{}, 1
+	return ledger.Change{Entry: e, Event: &ledger.Event{Kind: ledger.EventAttempt, State: e.State}}
+}
+
+// rows runs a query of a test's own and gives its rows as text, one a line.
+func rows(t *testing.T, url, query string) string {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	found, err := conn.Query(ctx, query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestManyMayMigrateAtOnce(t *testing.T) {
+	url := pgserver.URL(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			s, err := postgres.Open(context.Background(), postgres.Options{URL: url})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			if err := s.Migrate(context.Background()); err != nil {
+				t.Error(err)
+			}
+			if err := s.Ping(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestPingAsksForTheSchemaAndTheServer(t *testing.T) {
+	ctx := context.Background()
+	s, err := postgres.Open(ctx, postgres.Options{URL: pgserver.URL(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Ping(ctx); !errors.Is(err, postgres.ErrSchema) {
+		t.Errorf("before the migrations: %v, want ErrSchema", err)
+	}
+	nobody, err := postgres.Open(ctx, postgres.Options{URL: "postgres://nobody@127.0.0.1:1/none?sslmode=disable"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nobody.Close()
+	if err := nobody.Ping(ctx); err == nil || errors.Is(err, postgres.ErrSchema) {
+		t.Errorf("without a server: %v", err)
+	}
+}
+
+// gatekeeper is a tracer that holds the first query until it is let go.
+type gatekeeper struct {
+	once    sync.Once
+	arrived chan struct{}
+	leave   chan struct{}
+}
+
+func (g *gatekeeper) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	g.once.Do(func() {
+		close(g.arrived)
+		<-g.leave
+	})
+	return ctx
+}
+
+func (g *gatekeeper) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestAWaitForAConnectionIsBounded(t *testing.T) {
+	ctx := context.Background()
+	url := pgserver.URL(t)
+	open(t, postgres.Options{URL: url})
+	g := &gatekeeper{arrived: make(chan struct{}), leave: make(chan struct{})}
+	s, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: 1, AcquireTimeout: 10 * time.Millisecond, Tracer: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	done := make(chan error)
+	go func() {
+		// Its connect may take longer than the wait that is allowed: it is tried until it gets through.
+		var err error
+		for done := false; !done; {
+			_, err = s.Create(ctx, claimed(identity("first")))
+			select {
+			case <-g.arrived:
+				done = true
+			default:
+			}
+		}
+		done <- err
+	}()
+	<-g.arrived
+	_, err = s.Create(ctx, claimed(identity("second")))
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ledger.ErrExists) {
+		t.Errorf("with no connection free: %v; want an error that is neither the caller's end nor a refusal", err)
+	}
+	close(g.leave)
+	if err := <-done; err != nil {
+		t.Errorf("the first: %v", err)
+	}
+}
+
+func TestAnEntryAndItsEventAreOneCommit(t *testing.T) {
+	ctx := context.Background()
+	url := pgserver.URL(t)
+	s := open(t, postgres.Options{URL: url, MaxConns: 1})
+	e, err := s.Create(ctx, claimed(identity("r")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = s.Swap(ctx, settled(e)); err != nil {
+		t.Fatal(err)
+	}
+	// One transaction wrote the entry's last version and its event, an earlier one the payload.
+	got := rows(t, url, `SELECT (e.xmin = t.xmin AND e.xmin <> p.xmin)::text FROM entries e, timeline t, payloads p`)
+	if got != "true" || e.Version != 2 {
+		t.Errorf("entry and event by one transaction: %s, version %d", got, e.Version)
+	}
+}
+
+// The way from sending to sent must stay on its page and leave every index alone.
+func TestTheHappyPathIsHot(t *testing.T) {
+	ctx := context.Background()
+	url := pgserver.URL(t)
+	s := open(t, postgres.Options{URL: url, MaxConns: 1})
+	const entries = 50
+	for n := range entries {
+		e, err := s.Create(ctx, claimed(identity(strings.Repeat("r", n+1))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Swap(ctx, settled(e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close() // a session hands in its counts when it ends
+	counts := func() string {
+		return rows(t, url, "SELECT n_tup_upd || ' of which hot ' || n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'entries'")
+	}
+	deadline := time.Now().Add(time.Minute)
+	got := counts()
+	for strings.HasPrefix(got, "0 ") && time.Now().Before(deadline) {
+		got = counts()
+	}
+	// Of updates that follow their insert at once, only those at the end of a full page may miss it.
+	if got != "50 of which hot 50" {
+		t.Errorf("updates: %s", got)
+	}
+}
+
+func TestReadsAreServedByTheirIndexes(t *testing.T) {
+	ctx := context.Background()
+	url := pgserver.URL(t)
+	open(t, postgres.Options{URL: url})
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for query, index := range map[string]string{
+		`SELECT reminder_id FROM entries WHERE provider = 'p' AND wake <= ledger_now() ORDER BY wake LIMIT 10`: "entries_wake_idx",
+		`SELECT reminder_id FROM entries WHERE lease_until <= ledger_now()
+			AND claimed_at >= ledger_at(NULL, -2592000000000)`: "entries_claimed_idx",
+		`SELECT * FROM entries WHERE ('u' = '' OR (user_id = 'u' AND user_id <> ''))`:                                                 "entries_user_idx",
+		`SELECT * FROM entries WHERE ('r' = '' OR (reservation_id = 'r' AND reservation_id <> ''))`:                                   "entries_reservation_idx",
+		`SELECT class, count(*) FROM entries WHERE class <> '' AND state = 'dead' GROUP BY class`:                                     "entries_class_idx",
+		`SELECT count(*) FROM entries WHERE doubt_since IS NOT NULL AND state = 'unknown'`:                                            "entries_doubt_idx",
+		`SELECT * FROM entries WHERE first_seen <= now() ORDER BY first_seen DESC, reminder_id DESC, type DESC, channel DESC LIMIT 5`: "entries_first_seen_idx",
+	} {
+		found, err := pool.Query(ctx, "EXPLAIN "+query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := pgx.CollectRows(found, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(plan, "\n"); !strings.Contains(got, index) || !strings.Contains(got, "Cond:") && !strings.Contains(got, "Index Scan") {
+			t.Errorf("%s\nis not served by %s:\n%s", query, index, got)
+		}
+	}
+}
+
+// A server that dies under writers may take back nothing that it acknowledged, and an error is never
+// told as a refusal.
+func TestWhatIsAcknowledgedOutlivesACrash(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	server, err := pgserver.Start(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, postgres.Options{URL: server.URL, MaxConns: 4})
+	var (
+		all     sync.WaitGroup
+		lock    sync.Mutex
+		written []ledger.Identity
+		enough  = make(chan struct{})
+	)
+	for writer := range 4 {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				id := identity(strings.Repeat("r", writer+1) + strings.Repeat("-", n))
+				_, err := s.Create(ctx, claimed(id))
+				if errors.Is(err, ledger.ErrExists) || errors.Is(err, ledger.ErrStale) {
+					t.Errorf("a crash reads like a refusal: %v", err)
+				}
+				if err != nil {
+					return
+				}
+				lock.Lock()
+				if written = append(written, id); len(written) == 40 {
+					close(enough)
+				}
+				lock.Unlock()
+			}
+		})
+	}
+	<-enough
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	again, err := pgserver.Start(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop()
+	s2 := open(t, postgres.Options{URL: again.URL})
+	for _, id := range written {
+		if story, err := s2.Story(ctx, id); err != nil || story.Payload == nil {
+			t.Errorf("acknowledged, then lost: %v: %v", id.ReminderID, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/sendonce/sendonce/db/postgres/internal/pgsql"
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+// Create inserts an entry with its payload and its first event, unless the identity exists
+// ([ledger.ErrExists]). It returns the entry as stored.
+func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	var row pgsql.CreateEntryRow
+	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
+		row, err = q.CreateEntry(ctx, createParams(c))
+		return none(err, ledger.ErrExists)
+	})
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	return entryOf(pgsql.Entry(row)), nil
+}
+
+// Swap writes an entry over the version that was read, with its event, unless another write was faster
+// ([ledger.ErrStale]). It returns the entry as stored.
+func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	var row pgsql.SwapEntryRow
+	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
+		row, err = q.SwapEntry(ctx, swapParams(c))
+		return none(err, ledger.ErrStale)
+	})
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	return entryOf(pgsql.Entry(row)), nil
+}
+
+// RecordConflict keeps other content that came under an identity, once per content hash; fresh tells
+// whether it was new. [ledger.ErrNotFound] where there is no such entry.
+func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bool, err error) {
+	err = s.do(ctx, func(q *pgsql.Queries) error {
+		added, err := q.AddConflict(ctx, pgsql.AddConflictParams{
+			ReminderID: c.ReminderID, Type: c.Type, Channel: c.Channel,
+			ContentHash: c.ContentHash, Source: c.Source, MessageID: c.MessageID,
+		})
+		fresh = added > 0
+		return noSuchEntry(err)
+	})
+	return fresh, err
+}
+
+// SwapGate writes a gate over the version that was read; version 0 is a gate that no store knows yet.
+// [ledger.ErrStale] where another write was faster. It returns the gate as stored.
+func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
+	at, after := momentParams(g.ClosedUntil)
+	var row pgsql.Gate
+	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
+		if g.Version == 0 {
+			row, err = q.CreateGate(ctx, pgsql.CreateGateParams{
+				Provider: g.Provider, ClosedAt: at, ClosedAfter: after,
+				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes),
+			})
+		} else {
+			row, err = q.SwapGate(ctx, pgsql.SwapGateParams{
+				Provider: g.Provider, Version: g.Version, ClosedAt: at, ClosedAfter: after,
+				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes),
+			})
+		}
+		return none(err, ledger.ErrStale)
+	})
+	if err != nil {
+		return ledger.Gate{}, err
+	}
+	return gateOf(row), nil
+}

@@ -1,0 +1,59 @@
+-- What SQLite says in several statements of one transaction, and what only its one process may do.
+
+-- name: CreateEntry :one
+INSERT INTO entries (
+    reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
+    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at,
+    due, wake, owner, deadline, doubt_since, cancel_asked, published, source, correlation_id,
+    reservation_id, user_id, first_seen, updated
+)
+VALUES (
+    @reminder_id, @type, @channel, @send_key, @content_hash, @state, 1, @class, @reason, @provider,
+    @fingerprint, @receipt, @missing, @attempts, @spent, @lapses, @deliveries, @holder,
+    ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
+    ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
+    ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
+    ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), @owner, sqlc.narg('deadline'),
+    sqlc.narg('doubt_since'), @cancel_asked, sqlc.narg('published'), @source, @correlation_id,
+    @reservation_id, @user_id, ledger_now(), ledger_now()
+)
+ON CONFLICT DO NOTHING
+RETURNING *;
+
+-- name: SwapEntry :one
+UPDATE entries
+SET
+    state = @state, class = @class, reason = @reason, provider = @provider, fingerprint = @fingerprint,
+    receipt = @receipt, missing = @missing, attempts = @attempts, spent = @spent, lapses = @lapses,
+    deliveries = @deliveries, holder = @holder,
+    lease_until = ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
+    claimed_at = ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
+    due = ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
+    wake = ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), owner = @owner,
+    deadline = sqlc.narg('deadline'), doubt_since = sqlc.narg('doubt_since'),
+    cancel_asked = @cancel_asked, published = sqlc.narg('published'), source = @source,
+    correlation_id = @correlation_id, reservation_id = @reservation_id, user_id = @user_id,
+    version = version + 1, updated = ledger_now()
+WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version
+RETURNING *;
+
+-- name: AddPayload :exec
+INSERT INTO payloads (reminder_id, type, channel, recipient, content, metadata, raw)
+VALUES (@reminder_id, @type, @channel, @recipient, @content, @metadata, @raw);
+
+-- name: AddEvent :exec
+INSERT INTO timeline (
+    reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
+    delivery_count, holder, attempt, provider, started_at, finished_at, outcome, receipt, status, code,
+    request_id, retry_after_micros, cause, at
+)
+VALUES (
+    @reminder_id, @type, @channel, @version, @kind, @state, @reason, @origin, @source, @message_id,
+    @delivery_count, @holder, @attempt, @provider, sqlc.narg('started_at'), sqlc.narg('finished_at'),
+    @outcome, @receipt, @status, @code, @request_id, @retry_after_micros, @cause, @at
+);
+
+-- Nobody outlives the process: whoever held a lease when this one starts is dead.
+-- name: EndLeases :execrows
+UPDATE entries SET lease_until = ledger_now(), version = version + 1, updated = ledger_now()
+WHERE lease_until > ledger_now();

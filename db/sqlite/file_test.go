@@ -1,0 +1,122 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sendonce/sendonce/db/sqlite"
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+func claimed(id ledger.Identity, lease time.Duration) ledger.Change {
+	return ledger.Change{Entry: ledger.Entry{
+		Identity: id, SendKey: id.SendKey(), State: ledger.Sending, Reason: ledger.ReasonClaimed,
+		Holder: "h", LeaseUntil: ledger.In(lease), ClaimedAt: ledger.In(0),
+	}}
+}
+
+func TestASecondProcessIsRefusedByName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	open(t, path, nil)
+	_, err := sqlite.Open(context.Background(), sqlite.Options{Path: path})
+	if !errors.Is(err, sqlite.ErrInUse) || !strings.Contains(err.Error(), path+".lock") {
+		t.Fatalf("second Open: %v; want ErrInUse and the lock's path", err)
+	}
+}
+
+func TestCloseLeavesOneWholeFileThatOpensAgain(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	id := ledger.Identity{ReminderID: "r", Type: "t", Channel: "c"}
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(ctx); !errors.Is(err, sqlite.ErrSchema) {
+		t.Errorf("Ping before the migrations: %v, want ErrSchema", err)
+	}
+	if err := s.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(ctx, claimed(id, time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
+		t.Errorf("the log still holds %d bytes", info.Size())
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file's mode is %v, %v", info.Mode(), err)
+	}
+	if e, _, err := open(t, path, nil).Load(ctx, id); err != nil || e.Absent() {
+		t.Errorf("after reopening: %+v, %v", e, err)
+	}
+}
+
+func TestLeasesOfADeadProcessEndAtOpen(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	live := ledger.Identity{ReminderID: "live", Type: "t", Channel: "c"}
+	gone := ledger.Identity{ReminderID: "gone", Type: "t", Channel: "c"}
+	now := time.Date(2031, 3, 1, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: path, Now: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for id, lease := range map[ledger.Identity]time.Duration{live: time.Hour, gone: -time.Hour} {
+		if _, err := s.Create(ctx, claimed(id, lease)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	now = now.Add(time.Minute)
+	s = open(t, path, clock)
+	e, _, err := s.Load(ctx, live)
+	if err != nil || e.Version != 2 || !e.LeaseUntil.On(now).Equal(now) || e.Holder != "h" {
+		t.Errorf("the live lease: %+v, %v; want it to end now, in a new version", e, err)
+	}
+	if e, _, err := s.Load(ctx, gone); err != nil || e.Version != 1 {
+		t.Errorf("the lapsed lease: version %d, %v; want it untouched", e.Version, err)
+	}
+	lapsed, err := s.Lapsed(ctx, time.Hour, 10)
+	if err != nil || len(lapsed) != 2 {
+		t.Errorf("Lapsed: %v, %v", lapsed, err)
+	}
+	// Only the leases of others end: one of our own outlives a later migration.
+	mine := ledger.Identity{ReminderID: "mine", Type: "t", Channel: "c"}
+	if _, err := s.Create(ctx, claimed(mine, time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e, _, err := s.Load(ctx, mine); err != nil || e.Version != 1 {
+		t.Errorf("our own lease: version %d, %v", e.Version, err)
+	}
+}
+
+func TestTwoStoresKeepTwoClocks(t *testing.T) {
+	ctx := context.Background()
+	id := ledger.Identity{ReminderID: "r", Type: "t", Channel: "c"}
+	for _, at := range []time.Time{time.UnixMicro(1).UTC(), time.UnixMicro(1<<50 + 1).UTC()} {
+		s := open(t, filepath.Join(t.TempDir(), "ledger.db"), func() time.Time { return at })
+		e, err := s.Create(ctx, claimed(id, time.Second))
+		if err != nil || !e.FirstSeen.Equal(at) || !e.LeaseUntil.On(at).Equal(at.Add(time.Second)) {
+			t.Errorf("first seen %v, %v; want %v", e.FirstSeen, err, at)
+		}
+	}
+}

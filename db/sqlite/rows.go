@@ -1,0 +1,172 @@
+package sqlite
+
+import (
+	"math"
+	"time"
+
+	"github.com/sendonce/sendonce/db/sqlite/internal/litesql"
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+func createParams(e ledger.Entry) litesql.CreateEntryParams {
+	p := litesql.CreateEntryParams{
+		ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel,
+		SendKey: e.SendKey, ContentHash: e.ContentHash,
+		State: string(e.State), Class: string(e.Class), Reason: string(e.Reason),
+		Provider: e.Provider, Fingerprint: e.Fingerprint, Receipt: e.Receipt, Missing: string(e.Missing),
+		Attempts: int64(e.Attempts), Spent: int64(e.Spent),
+		Lapses: int64(e.Lapses), Deliveries: int64(e.Deliveries),
+		Holder: e.Holder, Owner: string(e.Owner),
+		Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), CancelAsked: e.CancelAsked,
+		Published: timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
+		ReservationID: e.ReservationID, UserID: e.UserID,
+	}
+	p.LeaseAt, p.LeaseAfter = momentParams(e.LeaseUntil)
+	p.ClaimedAt, p.ClaimedAfter = momentParams(e.ClaimedAt)
+	p.DueAt, p.DueAfter = momentParams(e.Due)
+	p.WakeAt, p.WakeAfter = momentParams(e.Wake)
+	return p
+}
+
+// swapParams are the same values under the version that was read, less what never changes.
+func swapParams(e ledger.Entry) litesql.SwapEntryParams {
+	p := createParams(e)
+	return litesql.SwapEntryParams{
+		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version,
+		State: p.State, Class: p.Class, Reason: p.Reason,
+		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
+		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,
+		Holder: p.Holder, LeaseAt: p.LeaseAt, LeaseAfter: p.LeaseAfter,
+		ClaimedAt: p.ClaimedAt, ClaimedAfter: p.ClaimedAfter,
+		DueAt: p.DueAt, DueAfter: p.DueAfter, WakeAt: p.WakeAt, WakeAfter: p.WakeAfter, Owner: p.Owner,
+		Deadline: p.Deadline, DoubtSince: p.DoubtSince, CancelAsked: p.CancelAsked,
+		Published: p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
+		ReservationID: p.ReservationID, UserID: p.UserID,
+	}
+}
+
+func payloadParams(id ledger.Identity, p ledger.Payload) litesql.AddPayloadParams {
+	return litesql.AddPayloadParams{
+		ReminderID: id.ReminderID, Type: id.Type, Channel: id.Channel,
+		Recipient: p.Recipient, Content: p.Content, Metadata: p.Metadata, Raw: p.Raw,
+	}
+}
+
+// eventParams number an event by the write that brought it, and date it the same.
+func eventParams(by litesql.Entry, e ledger.Event) litesql.AddEventParams {
+	return litesql.AddEventParams{
+		ReminderID: by.ReminderID, Type: by.Type, Channel: by.Channel, Version: by.Version, At: by.Updated,
+		Kind: string(e.Kind), State: string(e.State), Reason: string(e.Reason), Origin: string(e.Origin),
+		Source: e.Source, MessageID: e.Message, DeliveryCount: int64(e.Count),
+		Holder: e.Holder, Attempt: int64(e.Number), Provider: e.Provider,
+		StartedAt: timeParam(e.Started), FinishedAt: timeParam(e.Finished),
+		Outcome: outcomeWord(e), Receipt: e.Outcome.Receipt, Status: int64(e.Outcome.Status),
+		Code: e.Outcome.Code, RequestID: e.Outcome.RequestID,
+		RetryAfterMicros: e.Outcome.RetryAfter.Microseconds(), Cause: e.Outcome.Cause,
+	}
+}
+
+// outcomeWord is empty for a line that tells of no call.
+func outcomeWord(e ledger.Event) string {
+	if e.Kind == ledger.EventDecision && e.Outcome == (ledger.Outcome{}) {
+		return ""
+	}
+	return e.Outcome.Result.String()
+}
+
+func entryOf(r litesql.Entry) ledger.Entry {
+	return ledger.Entry{
+		Identity: ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
+		SendKey:  r.SendKey, ContentHash: r.ContentHash,
+		State: ledger.State(r.State), Version: r.Version,
+		Class: ledger.Class(r.Class), Reason: ledger.Reason(r.Reason),
+		Provider: r.Provider, Fingerprint: r.Fingerprint,
+		Receipt: r.Receipt, Missing: ledger.Missing(r.Missing),
+		Attempts: int(r.Attempts), Spent: int(r.Spent), Lapses: int(r.Lapses), Deliveries: int(r.Deliveries),
+		Holder: r.Holder, LeaseUntil: momentOf(r.LeaseUntil), ClaimedAt: momentOf(r.ClaimedAt),
+		Due: momentOf(r.Due), Wake: momentOf(r.Wake), Owner: ledger.Owner(r.Owner),
+		Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince), CancelAsked: r.CancelAsked,
+		FirstSeen: timeOf(&r.FirstSeen), Updated: timeOf(&r.Updated), Published: timeOf(r.Published),
+		Source: r.Source, CorrelationID: r.CorrelationID, ReservationID: r.ReservationID, UserID: r.UserID,
+	}
+}
+
+func payloadOf(r litesql.Payload) ledger.Payload {
+	return ledger.Payload{Recipient: r.Recipient, Content: r.Content, Metadata: r.Metadata, Raw: r.Raw}
+}
+
+func eventOf(r litesql.Timeline) ledger.Event {
+	return ledger.Event{
+		Version: r.Version, Kind: ledger.EventKind(r.Kind),
+		State: ledger.State(r.State), Reason: ledger.Reason(r.Reason),
+		Origin: ledger.Origin(r.Origin), Source: r.Source, Message: r.MessageID, Count: int(r.DeliveryCount),
+		Holder: r.Holder, Number: int(r.Attempt), Provider: r.Provider,
+		Started: timeOf(r.StartedAt), Finished: timeOf(r.FinishedAt),
+		Outcome: ledger.Outcome{
+			Result: ledger.ParseResult(r.Outcome), Receipt: r.Receipt, Status: int(r.Status),
+			Code: r.Code, RequestID: r.RequestID,
+			RetryAfter: time.Duration(r.RetryAfterMicros) * time.Microsecond, Cause: r.Cause,
+		},
+		At: timeOf(&r.At),
+	}
+}
+
+func conflictOf(r litesql.Conflict) ledger.Conflict {
+	return ledger.Conflict{
+		Identity:    ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
+		ContentHash: r.ContentHash, Source: r.Source, MessageID: r.MessageID, FirstSeen: timeOf(&r.FirstSeen),
+	}
+}
+
+func gateOf(r litesql.Gate) ledger.Gate {
+	return ledger.Gate{
+		Provider: r.Provider, ClosedUntil: momentOf(r.ClosedUntil), Class: ledger.Class(r.Class),
+		By: r.ClosedBy, Strikes: int(r.Strikes), Version: r.Version, Updated: timeOf(&r.Updated),
+	}
+}
+
+// listParams puts the end of time where a bound is left open, so that one statement serves every list.
+func listParams(q ledger.Query) litesql.ListEntriesParams {
+	p := litesql.ListEntriesParams{
+		ReminderID: q.ReminderID, ReservationID: q.ReservationID, UserID: q.UserID,
+		State: string(q.State), Class: string(q.Class), OfType: q.Type, Channel: q.Channel,
+		Provider: q.Provider, SeenFrom: q.From.UnixMicro(), SeenTo: math.MaxInt64, AfterSeen: math.MaxInt64,
+		AtMost: int64(max(q.Limit, 1)),
+	}
+	if !q.To.IsZero() {
+		p.SeenTo = q.To.UnixMicro()
+	}
+	if q.After != nil {
+		p.AfterSeen = q.After.FirstSeen.UnixMicro()
+		p.AfterReminderID, p.AfterType, p.AfterChannel = q.After.ReminderID, q.After.Type, q.After.Channel
+	}
+	return p
+}
+
+// momentParams are the arguments of ledger_at: a time, or the microseconds from the write, or neither.
+func momentParams(m ledger.Moment) (at, after any) {
+	if span, is := m.Span(); is {
+		return nil, span.Microseconds()
+	}
+	if fixed, is := m.Fixed(); is {
+		return fixed.UnixMicro(), nil
+	}
+	return nil, nil
+}
+
+func momentOf(at *int64) ledger.Moment { return ledger.At(timeOf(at)) }
+
+func timeParam(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	at := t.UnixMicro()
+	return &at
+}
+
+func timeOf(at *int64) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(*at).UTC()
+}
