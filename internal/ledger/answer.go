@@ -8,13 +8,13 @@ const (
 	maxRetryAfter = 10 * time.Minute
 )
 
-// ReplyFor is the answer that follows from where an entry stands: a nack while somebody is at work on
-// it or its broker is to bring it back, else an ack.
+// ReplyFor is the answer that follows from where an entry stands: a nack while its broker is to bring it
+// back, be it because somebody is at work on it, else an ack.
 func ReplyFor(e Entry, now time.Time) Reply {
 	switch {
 	case e.Absent():
 		return Reply{RetryAfter: minRetryAfter}
-	case e.State == Sending:
+	case e.State == Sending && e.Owner == OwnerBroker:
 		return Reply{Entry: e, RetryAfter: ClampRetryAfter(e.LeaseUntil.On(now).Sub(now))}
 	case e.State == Waiting && e.Owner == OwnerBroker:
 		return Reply{Entry: e, RetryAfter: ClampRetryAfter(e.Due.On(now).Sub(now))}

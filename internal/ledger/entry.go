@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -89,7 +90,7 @@ const (
 const (
 	ReasonUnanswered     Reason = "unanswered"      // the call ended without a readable answer
 	ReasonLapsed         Reason = "lapsed"          // the holder went silent past its lease
-	ReasonTooManyLapses  Reason = "too_many_lapses" // several holders in a row went silent
+	ReasonTooManyLapses  Reason = "too_many_lapses" // several holders went silent
 	ReasonWindowEnded    Reason = "window_ended"    // the contract's promise for repeats has run out
 	ReasonProviderChange Reason = "provider_change" // account, endpoint or contract is not what it was
 )
@@ -197,6 +198,8 @@ func (e Entry) Final() bool { return e.State == Sent || e.State == Dead || e.Sta
 func (e Entry) Check() error {
 	waiting, sending := e.State == Waiting, e.State == Sending
 	switch {
+	case !slices.Contains(States(), e.State):
+		return fmt.Errorf("state %q", e.State)
 	case sending != (e.Holder != ""), sending != !e.LeaseUntil.IsZero():
 		return fmt.Errorf("%s: holder and lease stand exactly while sending", e.State)
 	case sending && e.ClaimedAt.IsZero():
@@ -213,7 +216,7 @@ func (e Entry) Check() error {
 		return fmt.Errorf("%s: in doubt", e.State)
 	case e.State == Unknown && !e.InDoubt():
 		return fmt.Errorf("%s: without doubt", e.State)
-	case e.State == Dead && !isDeadClass(e.Class):
+	case e.State == Dead && !slices.Contains(DeadClasses(), e.Class):
 		return fmt.Errorf("%s: class %q", e.State, e.Class)
 	case e.Reason == "":
 		return fmt.Errorf("%s: without a reason", e.State)
@@ -221,13 +224,4 @@ func (e Entry) Check() error {
 		return fmt.Errorf("%s: send key is not the identity's", e.State)
 	}
 	return nil
-}
-
-func isDeadClass(c Class) bool {
-	for _, dead := range DeadClasses() {
-		if c == dead {
-			return true
-		}
-	}
-	return false
 }

@@ -14,6 +14,9 @@ type Gate struct {
 	Updated     time.Time
 }
 
+// byOutcome marks a gate that calls closed, not a person.
+const byOutcome = "outcome"
+
 // GateRules bound how long a gate stays closed.
 type GateRules struct {
 	Credentials    time.Duration // first closing for wrong credentials, doubling; 1 min
@@ -59,7 +62,11 @@ func (g Gate) Probing(r GateRules) Gate {
 // asked to be left alone, clamped; inRow is how many calls in a row were unreachable, this one included;
 // probe tells that the call was the one that tried the gate.
 func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r GateRules, now time.Time) (Gate, bool) {
-	closed := g.View(now).Wait > 0
+	left := g.View(now).Wait
+	closed := left > 0
+	if closed && g.By != "" && g.By != byOutcome {
+		return g, false // a person closed it, and opens it
+	}
 	if closed && !probe && (result == ResultCredentials || result == ResultUnreachable) {
 		return g, false // it began before the gate closed, and tells what the gate knows
 	}
@@ -67,12 +74,14 @@ func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r 
 	case ResultCredentials:
 		return g.strike(ClassCredentials, doubled(r.Credentials, r.CredentialsCap, g.Strikes)), true
 	case ResultThrottled:
-		if g.View(now).Wait >= wait && g.Strikes == 0 {
+		switch {
+		case !probe && left >= wait:
 			return g, false
+		case !probe && g.Strikes > 0:
+			g.ClosedUntil = In(wait) // longer; but what struck it is not mended by a call that began before
+			return g, true
 		}
-		g.ClosedUntil, g.Class, g.By = In(wait), ClassThrottled, "outcome"
-		g.Strikes = 0 // it answered, and told when to come back
-		return g, true
+		return Gate{Provider: g.Provider, Version: g.Version, ClosedUntil: In(wait), Class: ClassThrottled, By: byOutcome}, true
 	case ResultUnreachable:
 		if inRow < r.OutageAfter && g.Strikes == 0 {
 			return g, false
@@ -82,14 +91,14 @@ func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r 
 		if g.Strikes == 0 {
 			return g, false
 		}
-		return Gate{Provider: g.Provider, Version: g.Version, By: "outcome"}, true
+		return Gate{Provider: g.Provider, Version: g.Version, By: byOutcome}, true
 	default:
 		return g, false
 	}
 }
 
 func (g Gate) strike(class Class, wait time.Duration) Gate {
-	g.ClosedUntil, g.Class, g.By = In(wait), class, "outcome"
+	g.ClosedUntil, g.Class, g.By = In(wait), class, byOutcome
 	g.Strikes++
 	return g
 }
@@ -97,6 +106,9 @@ func (g Gate) strike(class Class, wait time.Duration) Gate {
 // doubled is base * 2^times, at most limit, without overflow.
 func doubled(base, limit time.Duration, times int) time.Duration {
 	for ; times > 0 && base < limit; times-- {
+		if base > limit/2 {
+			return limit
+		}
 		base *= 2
 	}
 	return min(base, limit)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"strings"
+	"unicode/utf8"
 )
 
 // Identity names one logical reminder. The three parts stay three: a joined string would let
@@ -52,10 +53,11 @@ func ParseEntryID(word string) (Identity, bool) {
 		return Identity{}, false
 	}
 	parts := strings.Split(string(joined), "\x00")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || !utf8.Valid(joined) {
 		return Identity{}, false
 	}
-	return Identity{ReminderID: parts[0], Type: parts[1], Channel: parts[2]}, true
+	id := Identity{ReminderID: parts[0], Type: parts[1], Channel: parts[2]}
+	return id, id.EntryID() == word // base64 skips line breaks
 }
 
 func hexDigest(parts ...[]byte) string {

@@ -109,7 +109,8 @@ func TestTheWholeMatrixKeepsThePromises(t *testing.T) {
 func operate(e Entry, r Rules, judge func(cell, Change)) {
 	for _, origin := range []Origin{OriginPush, OriginAPI, OriginWorker} {
 		for _, slot := range []Slot{
-			{Provider: r.Channel.Provider, Held: true}, {Provider: r.Bound.Provider, Held: true},
+			{Provider: r.Channel.Provider, Held: true},
+			{Provider: r.Bound.Provider, Held: true},
 			{Provider: r.Channel.Provider, Reason: ReasonGateClosed, Wait: time.Minute},
 		} {
 			f := Facts{Holder: "mine", Wait: 5 * time.Second, Slot: slot}
@@ -195,7 +196,7 @@ func faults(c cell, change Change) (found []string) {
 	}
 	rule(!waits || !wake.Before(due), "looked at before its due")
 	rule(!waits || now.Owner != OwnerLedger || wake.Equal(due), "ours, and not looked at when due")
-	rule(!waits || !settles || now.Spent < attempts || now.Reason == ReasonProviderGone, "waits with its budget spent")
+	rule(!waits || !settles || now.Spent < attempts, "waits with its budget spent")
 	rule(!waits || !now.InDoubt() || !settles || c.rules.Bound.Provider == "" ||
 		c.rules.Bound.Contract.Kind != Idempotent || due.Before(now.DoubtSince.Add(window-margin)), "waits past its window")
 

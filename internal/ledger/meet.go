@@ -31,6 +31,14 @@ type Step struct {
 // Meet decides what a visit does with the entry that it found, by what is known so far. It is asked
 // again after every step, on a fresh reading, until it answers or calls.
 func Meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
+	step := meet(e, v, f, r, now)
+	if step.Verb == Swap && v.Origin != OriginWorker {
+		step.Change.Entry.Deliveries++ // by the way: a delivery that writes nothing is not worth a write
+	}
+	return step
+}
+
+func meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	switch {
 	case e.Absent() && v.Birth == nil:
 		return Step{Verb: Answer}
@@ -40,7 +48,7 @@ func Meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		return swap(Lapse(e, r, now), lapseEvent(e, v))
 	case e.State == Waiting && dueFor(e, v, now):
 		return take(e, v, f, r, now)
-	case e.State == Waiting && v.Origin == OriginAPI && e.Owner == OwnerBroker:
+	case (e.State == Waiting || e.State == Sending) && v.Origin == OriginAPI && e.Owner == OwnerBroker:
 		return swap(takeOver(e, ReasonRequested), decision(v))
 	default:
 		return Step{Verb: Answer}
@@ -81,11 +89,11 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case r.AsksRelevance && f.Relevance == NotWanted:
 		return create(end(e, ReasonObsolete), v)
 	case r.AsksRelevance && f.Relevance == NoAnswer:
-		return create(rest(e, f.Wait, ReasonRelevanceUnanswered, r, now), v)
+		return create(rest(e, patience(e, f.Wait, now), ReasonRelevanceUnanswered, r, now), v)
 	case f.Slot.Provider != route.Provider:
 		return Step{Verb: TakeSlot, Provider: route.Provider}
 	case !f.Slot.Held:
-		return create(rest(e, f.Slot.Wait, f.Slot.Reason, r, now), v)
+		return create(rest(e, patience(e, f.Slot.Wait, now), f.Slot.Reason, r, now), v)
 	}
 	step := create(claim(e, v, route, f, r), v)
 	step.Change.Event = nil // the settle tells the whole attempt
@@ -103,6 +111,9 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	if f.Admission.Refusal != "" {
 		return swap(refuse(e, f.Admission), decision(v))
 	}
+	if e.Spent >= r.MaxAttempts {
+		return swap(refuse(e, exhausted), decision(v)) // the budget was larger, or the provider gone, when it was put to wait
+	}
 	route, refusal := r.route(e, now)
 	switch refusal {
 	case "":
@@ -111,7 +122,7 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case ReasonProviderGone:
 		// It may come back with the next configuration. Its window is not known without it, and its
 		// deadline still ends the wait.
-		return swap(rest(e, f.Wait, ReasonProviderGone, r, now), decision(v))
+		return swap(rest(e, patience(e, f.Wait, now), ReasonProviderGone, r, now), decision(v))
 	default:
 		return swap(hold(e, refusal), decision(v))
 	}
@@ -121,7 +132,7 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case r.AsksRelevance && f.Relevance == NotWanted:
 		return swap(end(e, ReasonObsolete), decision(v))
 	case r.AsksRelevance && f.Relevance == NoAnswer:
-		return swap(rest(e, f.Wait, ReasonRelevanceUnanswered, r, now), decision(v))
+		return swap(rest(e, patience(e, f.Wait, now), ReasonRelevanceUnanswered, r, now), decision(v))
 	case f.Slot.Provider != route.Provider:
 		return Step{Verb: TakeSlot, Provider: route.Provider}
 	case !f.Slot.Held && v.Origin == OriginAPI && e.Owner == OwnerBroker:
@@ -131,7 +142,6 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		return Step{Verb: Answer, Reason: f.Slot.Reason, Wait: f.Slot.Wait}
 	}
 	next := claim(e, v, route, f, r)
-	next.Deliveries += brought(v)
 	if e.Fingerprint != "" && e.Provider != route.Provider {
 		event := decision(v)
 		step := swap(next, event)
@@ -166,9 +176,13 @@ func Lapse(e Entry, r Rules, now time.Time) Entry {
 	return unproven(e, started, ReasonLapsed, 0, r, now)
 }
 
-// takeOver makes a broker's entry ours: its due stands, and the ledger looks at it then.
+// takeOver makes a broker's entry ours: its due stands, and the ledger looks at it then. A holder is not
+// disturbed: its token stands, so it settles over this write.
 func takeOver(e Entry, why Reason) Entry {
-	e.Owner, e.Wake, e.Reason = OwnerLedger, e.Due, why
+	e.Owner = OwnerLedger
+	if e.State == Waiting {
+		e.Wake, e.Reason = e.Due, why
+	}
 	return e
 }
 
@@ -185,6 +199,15 @@ func rest(e Entry, wait time.Duration, why Reason, r Rules, now time.Time) Entry
 		e.Wake = In(wait + takeoverIn(e, wait, r, now))
 	}
 	return e
+}
+
+// patience shortens a wait for something that may come about any moment (a slot, an answer, a provider's
+// return), so that there is another try before the deadline.
+func patience(e Entry, wait time.Duration, now time.Time) time.Duration {
+	if e.Deadline.IsZero() {
+		return wait
+	}
+	return min(wait, max(e.Deadline.Sub(now)/2, time.Second))
 }
 
 // takeoverIn is how long after its due a broker is waited for: cut to half of what then remains before
@@ -219,6 +242,9 @@ func refuse(e Entry, a Admission) Entry {
 	return e
 }
 
+// exhausted is the refusal of an entry whose budget is spent.
+var exhausted = Admission{Refusal: Dead, Class: ClassExhausted, Reason: ReasonBudgetSpent}
+
 // hold leaves an entry in doubt to reconciliation or to a person.
 func hold(e Entry, why Reason) Entry {
 	e = still(e)
@@ -231,13 +257,6 @@ func still(e Entry) Entry {
 	e.Holder, e.LeaseUntil = "", Moment{}
 	e.Due, e.Wake = Moment{}, Moment{}
 	return e
-}
-
-func brought(v Visit) int {
-	if v.Origin == OriginWorker {
-		return 0
-	}
-	return 1
 }
 
 func create(e Entry, v Visit) Step {

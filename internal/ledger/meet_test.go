@@ -51,7 +51,7 @@ func TestWhatADeliveryMeets(t *testing.T) {
 		{"absent, asked for over REST", Entry{}, OriginAPI, ours, nil, Create, claimed},
 		{"absent, the gate is closed", Entry{}, OriginPush, r, noSlot(ReasonGateClosed, time.Minute), Create, standing{Waiting, "", ReasonGateClosed}},
 		{"absent, no capacity", Entry{}, OriginPush, r, noSlot(ReasonNoCapacity, time.Second), Create, standing{Waiting, "", ReasonNoCapacity}},
-		{"absent, closed past the deadline", Entry{}, OriginPush, r, noSlot(ReasonGateClosed, 2*time.Hour), Create, standing{Dropped, "", ReasonExpired}},
+		{"absent, closed past the deadline", Entry{}, OriginPush, r, noSlot(ReasonGateClosed, 2*time.Hour), Create, standing{Waiting, "", ReasonGateClosed}},
 		{"absent, the source leaves retries to us", Entry{}, OriginPush, ours, nil, Create, standing{Waiting, "", ReasonLedgerRetries}},
 		{"absent, too late", Entry{}, OriginPush, r, expired, Create, standing{Dropped, "", ReasonExpired}},
 		{"absent, malformed", Entry{}, OriginPush, r, malformed, Create, standing{Dead, ClassMalformed, ReasonMalformed}},
@@ -67,7 +67,7 @@ func TestWhatADeliveryMeets(t *testing.T) {
 		{"unknown: nobody repeats it", entry(Unknown), OriginPush, r, nil, Answer, standing{}},
 		{"unknown, idempotent: still nobody", entry(Unknown), OriginWorker, rules(Idempotent), nil, Answer, standing{}},
 		{"sending, lease alive", entry(Sending), OriginPush, r, nil, Answer, standing{}},
-		{"sending, lease alive, over REST", entry(Sending), OriginAPI, r, nil, Answer, standing{}},
+		{"sending, lease alive, over REST", entry(Sending), OriginAPI, r, nil, Swap, standing{Sending, "", ReasonClaimed}},
 		{"sending, lapsed, blind", entry(Sending, lapsed), OriginPush, r, nil, Swap, standing{Unknown, ClassUnknown, ReasonLapsed}},
 		{"sending, lapsed, idempotent", entry(Sending, lapsed), OriginWorker, rules(Idempotent), nil, Swap, standing{Waiting, ClassUnknown, ReasonRepeatable}},
 
@@ -92,7 +92,7 @@ func TestWhatADeliveryMeets(t *testing.T) {
 		{"in doubt, another account", entry(Waiting, doubted(time.Minute)), OriginPush, rules(Idempotent, bound("mail/2")), nil, Swap, standing{Unknown, "", ReasonProviderChange}},
 		{"in doubt, no longer idempotent", entry(Waiting, doubted(time.Minute)), OriginPush, rules(Blind), nil, Swap, standing{Unknown, "", ReasonProviderChange}},
 		{"in doubt, provider gone", entry(Waiting, doubted(time.Minute)), OriginPush, rules(Idempotent, boundGone), nil, Swap, standing{Waiting, "", ReasonProviderGone}},
-		{"in doubt, provider gone until the deadline", entry(Waiting, doubted(time.Minute), deadlineIn(5*time.Second)), OriginPush, rules(Idempotent, boundGone), nil, Swap, standing{Unknown, "", ReasonExpired}},
+		{"in doubt, provider gone until the deadline", entry(Waiting, doubted(time.Minute), deadlineIn(time.Second)), OriginPush, rules(Idempotent, boundGone), nil, Swap, standing{Unknown, "", ReasonExpired}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

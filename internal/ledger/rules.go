@@ -75,7 +75,12 @@ type Visit struct {
 // provider than last time: everything so far is proven unsent.
 func (r Rules) route(e Entry, now time.Time) (Route, Reason) {
 	if !e.InDoubt() {
-		if r.Channel.Provider == "" {
+		switch risked := e.Fingerprint != "" && e.Class == ClassUnknown; {
+		case risked && r.Bound.Provider == "":
+			return Route{}, ReasonProviderGone
+		case risked:
+			return r.Bound, "" // the risk was taken of a second send there; elsewhere nothing is proven unsent
+		case r.Channel.Provider == "":
 			return Route{}, ReasonUnroutable
 		}
 		return r.Channel, ""

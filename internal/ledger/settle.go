@@ -91,7 +91,7 @@ func unsent(e Entry, wait time.Duration, why Reason, class Class, r Rules, now t
 	case e.CancelAsked:
 		return end(e, ReasonCancelled)
 	case e.Spent >= r.MaxAttempts:
-		return refuse(e, Admission{Refusal: Dead, Class: ClassExhausted, Reason: ReasonBudgetSpent})
+		return refuse(e, exhausted)
 	case e.InDoubt():
 		return repeat(e, wait, why, r, now)
 	}
@@ -106,21 +106,20 @@ func unproven(e Entry, started time.Time, why Reason, wait time.Duration, r Rule
 	switch {
 	case e.CancelAsked:
 		return hold(e, ReasonCancelled)
+	case e.Spent >= r.MaxAttempts && r.Bound.Contract.Kind == Idempotent, e.Spent >= r.MaxAttempts && r.Bound.Provider == "":
+		return hold(e, ReasonBudgetSpent)
 	case r.Bound.Provider == "":
 		// Gone from the configuration, and its contract with it: it may come back before the deadline.
 		return rest(e, r.Lease, ReasonProviderGone, r, now)
 	case r.Bound.Fingerprint != e.Fingerprint:
 		return hold(e, ReasonProviderChange)
 	case r.Bound.Contract.Kind == Idempotent:
-		if e.Spent >= r.MaxAttempts {
-			return hold(e, ReasonBudgetSpent)
-		}
 		return repeat(e, wait, ReasonRepeatable, r, now)
 	case r.Bound.Contract.Kind == Lookup:
 		return hold(e, why)
 	case r.OnUnknown == AssumeSent:
 		e = still(e)
-		e.State, e.Reason, e.Missing = Sent, ReasonAssumed, MissingAssumed
+		e.State, e.Reason, e.Missing, e.Class = Sent, ReasonAssumed, MissingAssumed, ""
 		e.DoubtSince = time.Time{}
 		return e
 	case r.OnUnknown == Resend && e.Spent < r.MaxAttempts && earlier.IsZero():
@@ -162,8 +161,8 @@ func Late(e Entry, a Attempt) Change {
 	case e.State != Sent:
 		next = accepted(e, a.Outcome.Receipt, ReasonLateAcceptance)
 		event.Reason = ReasonLateAcceptance
-	case e.Missing == MissingAssumed:
-		// What was assumed is proven now.
+	case e.Missing == MissingAssumed || e.Missing == MissingResolved:
+		// What was assumed, or said by a person, is proven now.
 		next = accepted(e, a.Outcome.Receipt, ReasonLateAcceptance)
 		event.Reason = ReasonLateAcceptance
 	case e.Receipt != "" && e.Receipt == a.Outcome.Receipt:

@@ -41,7 +41,7 @@ func TestWhatAnOutcomeSettlesTo(t *testing.T) {
 		{"unknown, lookup: resend waits for the answer", entry(Sending), ResultUnknown, rules(Lookup, onUnknown(Resend)), wait, standing{Unknown, ClassUnknown, ReasonUnanswered}},
 		{"unknown, blind, hold", entry(Sending), ResultUnknown, r, wait, standing{Unknown, ClassUnknown, ReasonUnanswered}},
 		{"unknown, blind, no policy holds", entry(Sending), ResultUnknown, rules(Blind, onUnknown("")), wait, standing{Unknown, ClassUnknown, ReasonUnanswered}},
-		{"unknown, blind, assume_sent", entry(Sending), ResultUnknown, rules(Blind, onUnknown(AssumeSent)), wait, standing{Sent, ClassUnknown, ReasonAssumed}},
+		{"unknown, blind, assume_sent", entry(Sending), ResultUnknown, rules(Blind, onUnknown(AssumeSent)), wait, standing{Sent, "", ReasonAssumed}},
 		{"unknown, blind, resend", entry(Sending), ResultUnknown, rules(Blind, onUnknown(Resend)), wait, standing{Waiting, ClassUnknown, ReasonRiskTaken}},
 		{"unknown, account changed", entry(Sending), ResultUnknown, rules(Idempotent, bound("mail/2")), wait, standing{Unknown, ClassUnknown, ReasonProviderChange}},
 		{"unknown, account changed, resend", entry(Sending), ResultUnknown, rules(Blind, onUnknown(Resend), bound("mail/2")), wait, standing{Unknown, ClassUnknown, ReasonProviderChange}},

@@ -20,7 +20,7 @@ func TestEveryIdentityHasAKeyAndAWordOfItsOwn(t *testing.T) {
 	keys, words := map[string]Identity{}, map[string]Identity{}
 	for _, a := range hostile() {
 		for _, b := range hostile() {
-			for _, c := range hostile() {
+			for _, c := range hostile()[:8] {
 				id := Identity{ReminderID: a, Type: b, Channel: c}
 				if other, taken := keys[id.SendKey()]; taken && other != id {
 					t.Fatalf("%q and %q share a send key", id, other)

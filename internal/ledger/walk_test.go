@@ -14,7 +14,7 @@ import (
 // own idea of the configuration, and crashes them between any two steps. The provider tells the truth to
 // the test and not always to the caller.
 func TestRandomWalksNeverSendTwice(t *testing.T) {
-	const walks, steps = 3000, 150
+	const walks, steps = 1500, 150
 	var all tally
 	for seed := range uint64(walks) {
 		w := newWorld(seed)

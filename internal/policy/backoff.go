@@ -27,20 +27,23 @@ type Backoff struct {
 // provider that says "in a hundred years" does not park a reminder for ever.
 func Wait(o ledger.Outcome, spent int, b Backoff, draw float64) time.Duration {
 	if o.Result == ledger.ResultNotCalled {
-		return notCalled
+		return lifted(notCalled, draw)
 	}
 	wait := b.jittered(spent, draw)
 	if o.RetryAfter > 0 {
 		demanded := min(o.RetryAfter, scale(b.Cap, 1/(1+jitterUp)))
-		wait = max(wait, scale(demanded, 1+jitterUp*draw))
+		wait = max(wait, lifted(demanded, draw))
 	}
-	return max(wait, shortest)
+	return max(wait, lifted(shortest, draw))
 }
 
 // Pause is how long to wait where no attempt was made: an unanswered question, say.
 func Pause(b Backoff, draw float64) time.Duration {
-	return max(b.jittered(1, draw), shortest)
+	return max(b.jittered(1, draw), lifted(shortest, draw))
 }
+
+// lifted is a minimum that does not let everybody come back in the same instant.
+func lifted(d time.Duration, draw float64) time.Duration { return scale(d, 1+jitterUp*draw) }
 
 func (b Backoff) jittered(n int, draw float64) time.Duration {
 	return scale(b.after(n), 1-jitterDown*(1-draw))
@@ -50,6 +53,9 @@ func (b Backoff) jittered(n int, draw float64) time.Duration {
 func (b Backoff) after(n int) time.Duration {
 	wait := b.Base
 	for ; n > 1 && wait < b.Cap; n-- {
+		if wait > b.Cap/2 {
+			return b.Cap
+		}
 		wait *= 2
 	}
 	return min(wait, b.Cap)

@@ -62,14 +62,17 @@ func Birth(r reminder.Reminder, a Arrival, t Type, now time.Time) ledger.Entry {
 	}
 }
 
-// deadline is the earlier of the reminder's own and the type's, which counts from not_before or else
-// from where the age counts.
+// lastInstant is the last one that RFC 3339 can write.
+func lastInstant() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC) }
+
+// deadline is the earlier of the reminder's own and the type's, which counts from the later of not_before
+// and where the age counts from.
 func deadline(r reminder.Reminder, t Type, published time.Time) time.Time {
 	from := published
-	if !r.NotBefore.IsZero() {
+	if r.NotBefore.After(published) {
 		from = r.NotBefore
 	}
-	byType := from.Add(t.Deadline)
+	byType := earlier(from.Add(t.Deadline), lastInstant())
 	if r.Deadline.IsZero() {
 		return byType
 	}

@@ -135,6 +135,7 @@ func TestWhatCannotBeOpenedIsADeliveryWithAFault(t *testing.T) {
 		"two times":                {nil, wrap(good+`,"publishTime":"2031-03-01T00:00:00Z","publish_time":"2031-03-01T00:00:01Z"`, ""), "message.publish_time differs from another publish time in the request"},
 		"a time that is none":      {nil, wrap(good+`,"publishTime":"yesterday"`, ""), "message.publishTime is not an RFC 3339 time in the years 2000 to 9999"},
 		"a time before the years":  {nil, wrap(good+`,"publishTime":"0001-01-01T00:00:00Z"`, ""), "message.publishTime is not an RFC 3339 time in the years 2000 to 9999"},
+		"a time after the years":   {nil, wrap(good+`,"publishTime":"9999-12-31T23:30:00-01:00"`, ""), "message.publishTime is not an RFC 3339 time in the years 2000 to 9999"},
 		"a counter as a string":    {nil, wrap(good, `,"deliveryAttempt":"2"`), "deliveryAttempt is not a whole number from 0 on"},
 		"a counter below zero":     {nil, wrap(good, `,"deliveryAttempt":-1`), "deliveryAttempt is not a whole number from 0 on"},
 		"a counter without end":    {nil, wrap(good, `,"deliveryAttempt":1e400`), "deliveryAttempt is not a whole number from 0 on"},

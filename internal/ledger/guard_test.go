@@ -1,0 +1,143 @@
+package ledger_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	. "github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/policy"
+	"github.com/sendonce/sendonce/internal/reminder"
+)
+
+// "credentials: the gate closes for 1 min, doubling to 15": a call that began before the closing and
+// is throttled cuts that to its own few seconds and forgets the strikes, so that all may call at once.
+func TestAThrottledStragglerDoesNotShortenAClosing(t *testing.T) {
+	g, _ := gate(ClassCredentials, 3, 8*time.Minute).After(ResultThrottled, 5*time.Second, 0, false, gateRules(), noon())
+	if closedFor(g) < 8*time.Minute || g.Strikes != 3 {
+		t.Errorf("closed for %v, %d strikes", closedFor(g), g.Strikes)
+	}
+}
+
+// "gates: closed until, why, by whom": what a person closed is opened by any call that still ends well.
+func TestNoCallOpensWhatAPersonClosed(t *testing.T) {
+	paused := Gate{Provider: "mail", ClosedUntil: At(noon().Add(24 * time.Hour)), By: "ada", Strikes: 1, Version: 4}
+	for _, r := range Results() {
+		if g, _ := paused.After(r, time.Second, 9, false, gateRules(), noon()); closedFor(g) < 24*time.Hour {
+			t.Errorf("%s: closed for %v", r, closedFor(g))
+		}
+	}
+}
+
+// P4 "attempts … have limits": a claim does not look at the budget.
+func TestASpentBudgetIsNotClaimedAgain(t *testing.T) {
+	e := Settle(entry(Sending, spent(attempts-1)), attempt(ResultUnknown, time.Second), rules(Blind, boundGone), noon()).Entry
+	e = stored(Change{Entry: e}, noon())
+	step := Meet(e, visit(OriginPush), ready(), rules(Idempotent), e.Due.On(noon())) // the provider is back
+	if step.Change.Entry.State == Sending {
+		t.Errorf("call %d of %d, in doubt", e.Spent+1, attempts)
+	}
+	for _, n := range []int{attempts, attempts + 3} { // the budget was cut by a new configuration
+		if step := Meet(entry(Waiting, spent(n)), visit(OriginPush), ready(), rules(Blind), noon()); step.Change.Entry.State == Sending {
+			t.Errorf("call %d of %d", n+1, attempts)
+		}
+	}
+}
+
+// "Failover to another provider happens only after a proven non-acceptance and not in doubt."
+func TestARiskIsTakenAtTheSameProvider(t *testing.T) {
+	e := stored(Settle(entry(Sending), attempt(ResultUnknown, time.Second), rules(Blind, onUnknown(Resend)), noon()), noon())
+	other := rules(Blind, onUnknown(Resend), func(r *Rules) { r.Channel = Route{Provider: "second", Fingerprint: "second/1"} })
+	f := ready()
+	f.Slot.Provider = "second"
+	if step := Meet(e, visit(OriginPush), f, other, e.Due.On(noon())); step.Change.Entry.Provider == "second" {
+		t.Errorf("from %s to second after an unknown call; told as %q, which says 'proven unsent'", e.Provider, step.Change.Event.Reason)
+	}
+}
+
+// "were it sent already by another attempt, it is recorded as a possible second send": a person's
+// `resolve sent` is not another attempt; the late proof of that very call raises a false alarm.
+func TestProofOfWhatAPersonResolvedIsNoAlarm(t *testing.T) {
+	e := entry(Sent, func(e *Entry) { e.Receipt, e.Missing = "", MissingResolved })
+	if change := Late(e, attempt(ResultAccepted, 0)); change.Event.Reason != ReasonLateAcceptance {
+		t.Errorf("told as %q", change.Event.Reason)
+	}
+}
+
+// ParseEntryID "false for anything else": Go's base64 skips CR and LF even when strict, and bytes that
+// are not UTF-8 reach PostgreSQL, which answers with an error (a 500, not a 404).
+func TestParseEntryIDReadsOnlyWhatWasWritten(t *testing.T) {
+	word := identity().EntryID()
+	for _, w := range []string{word + "\n", word[:4] + "\r\n" + word[4:], base64.RawURLEncoding.EncodeToString([]byte("a\xff\x00b\x00c"))} {
+		if _, ok := ParseEntryID(w); ok {
+			t.Errorf("%q is read", w)
+		}
+	}
+}
+
+// "jitter of at least 20 %": the floor of 1 s swallows it whenever the backoff is 1 s or less (which
+// the configuration allows and `dev` uses), so a wave comes back as a wave (B23).
+func TestTheFloorKeepsTheJitter(t *testing.T) {
+	b := policy.Backoff{Base: time.Second, Cap: 10 * time.Second}
+	distinct := map[time.Duration]bool{}
+	for i := range 1000 {
+		distinct[policy.Wait(Outcome{Result: ResultUnreachable}, 1, b, float64(i)/1000)] = true
+	}
+	if len(distinct) < 100 {
+		t.Errorf("%d distinct waits of 1,000", len(distinct))
+	}
+}
+
+// A hostile not_before in the last hours of the year 9999 gives a deadline in the year 10000. The dead
+// letter that it becomes cannot be written as JSON, and breaks every list that holds it.
+func TestADeadlineStaysWithinWhatJSONCanHold(t *testing.T) {
+	r := reminder.Reminder{ReminderID: "x", Type: "t", Channel: "c", Content: []byte(`{"a":"b"}`), NotBefore: time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)}
+	e := policy.Birth(r, policy.Arrival{}, policy.Type{Deadline: 24 * time.Hour}, noon())
+	if _, err := json.Marshal(e.Deadline); err != nil {
+		t.Error(err)
+	}
+}
+
+// A newcomer that meets a closed gate is dropped at once where the gate's wait outlasts its deadline,
+// though that wait is only a bound: while one delivery probes, it is a whole lease, and mostly over in a
+// second. The same entry, a moment older, would wait and be sent.
+func TestAProbeInFlightDropsNoNewcomers(t *testing.T) {
+	v := visit(OriginPush)
+	v.Birth.Deadline = noon().Add(lease - time.Second)
+	f := ready()
+	f.Slot = Slot{Provider: "mail", Reason: ReasonGateClosed, Wait: lease}
+	if e := Meet(Entry{}, v, f, rules(Blind), noon()).Change.Entry; e.State != Waiting {
+		t.Errorf("29 s before its deadline, one probe in flight: %s, %s", e.State, e.Reason)
+	}
+}
+
+// An entry in a state that does not exist passes its own check.
+func TestCheckRefusesAStateThatDoesNotExist(t *testing.T) {
+	e := entry(Dropped)
+	e.State = "dorpped"
+	if e.Check() == nil {
+		t.Error("nothing found")
+	}
+}
+
+// Latent: both doublings overflow where the cap is above half of the largest duration. The
+// configuration (cap <= 7 d) keeps policy's out of reach, and the gate's caps are fixed.
+func TestDoublingDoesNotOverflowAtAnEndlessCap(t *testing.T) {
+	b := policy.Backoff{Base: time.Hour, Cap: math.MaxInt64}
+	if got := policy.Wait(Outcome{Result: ResultUnreachable}, 100, b, 0.5); got <= time.Second {
+		t.Errorf("waits %v", got)
+	}
+}
+
+// "deliveries is brought up to date by the writes that happen anyway": only a birth and a claim count;
+// the takeover, a rest, a drop or a lapse that a delivery writes do not.
+func TestDeliveriesThatWriteAreCounted(t *testing.T) {
+	e := entry(Waiting, func(e *Entry) { e.Deliveries = 1 })
+	f := ready()
+	f.Admission = Admission{Refusal: Dropped, Reason: ReasonExpired}
+	if got := Meet(e, visit(OriginPush), f, rules(Blind), noon()).Change.Entry; got.Deliveries != 2 {
+		t.Errorf("dropped at its second delivery, and counts %d", got.Deliveries)
+	}
+}
