@@ -1,0 +1,219 @@
+// Package app joins the rooms: it builds from one checked configuration everything that serves, runs it
+// until it is told to end, and ends it in an order that loses nothing.
+//
+// Invariants: what was started is stopped again, in reverse, also when the start fails half-way; after
+// the first signal readiness is off before the listener closes, and what is in flight is settled.
+//
+// What it does not do: it decides nothing about a delivery, and reads neither flags nor environment.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sendonce/sendonce/api"
+	"github.com/sendonce/sendonce/internal/config"
+	"github.com/sendonce/sendonce/internal/deliver"
+	"github.com/sendonce/sendonce/internal/telemetry"
+)
+
+// Build is what the program knows of itself and its surroundings.
+type Build struct {
+	Version string
+	Log     io.Writer
+	Ready   func(public net.Addr) // told once the listeners are open; may be nil
+}
+
+// Bounds of listeners and loops.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 15 * time.Second // for a whole request
+	idleTimeout       = 2 * time.Minute  // above what load balancers keep, so that they close first
+	maxHeaderBytes    = 64 << 10
+	censusEvery       = 15 * time.Second // as deploy/alerts.yaml expects
+	workerPoll        = 500 * time.Millisecond
+)
+
+// Migrate brings the ledger's schema up to this version.
+func Migrate(ctx context.Context, cfg config.Config) error {
+	store, err := openStore(ctx, cfg, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(store.Migrate(ctx), store.Close())
+}
+
+// Run serves until ctx ends, then ends in good order: readiness off, answering for a moment more, the
+// listeners closed, what is in flight finished within the configured grace.
+func Run(ctx context.Context, cfg config.Config, build Build) error {
+	log := telemetry.NewLogger(build.Log, cfg.Log.Level, cfg.Log.Format == config.LogText)
+	house, err := open(ctx, cfg, build, log)
+	if err != nil {
+		return err
+	}
+	defer house.close()
+	return house.serve(ctx, build)
+}
+
+// house is everything that serves, built and not yet running.
+type house struct {
+	cfg      config.Config
+	log      *slog.Logger
+	store    store
+	desk     *deliver.Desk
+	public   *http.Server
+	ops      *http.Server
+	loops    []func(context.Context)
+	closers  []func() error
+	draining atomic.Bool
+}
+
+// open builds the house; what was opened before an error is closed again.
+func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger) (_ *house, err error) {
+	h := &house{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			h.close()
+		}
+	}()
+	watch, err := telemetry.Start(ctx, telemetry.Options{
+		Version: build.Version, Providers: names(cfg.Providers), Logger: log,
+		OTLPTraces: cfg.OTLP.Traces, OTLPMetrics: cfg.OTLP.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.closers = append(h.closers, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return watch.Shutdown(ctx)
+	})
+	if h.store, err = openStore(ctx, cfg, watch.TracerProvider()); err != nil {
+		return nil, err
+	}
+	h.closers = append(h.closers, h.store.Close)
+	if err := h.prepareSchema(ctx); err != nil {
+		return nil, err
+	}
+	fleet, err := openFleet(cfg, h.store, watch)
+	if err != nil {
+		return nil, err
+	}
+	if h.desk, err = openDesk(cfg, h.store, fleet, watch); err != nil {
+		return nil, err
+	}
+	surface, err := openSurface(cfg, h.store, h.desk, watch, log)
+	if err != nil {
+		return nil, err
+	}
+	worker := &deliver.Worker{
+		Agenda: h.store, Capacity: fleet, Visitor: watch.Visitor(h.desk),
+		Poll: workerPoll, Sweep: cfg.Sweep,
+		Failed: func(err error) { log.Warn("the agenda cannot be read", "error", err) },
+	}
+	h.loops = []func(context.Context){
+		fleet.Run,
+		worker.Run,
+		func(ctx context.Context) { watch.Watch(ctx, h.store, censusEvery) },
+	}
+	h.public = server(cfg.Listen, surface, writeTimeout(cfg), log)
+	h.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
+		Ready: readiness{h.store}, Gates: closedGates(fleet), Draining: h.draining.Load,
+		Metrics: watch.Handler(), Profiling: cfg.Pprof, Log: log,
+	}), time.Minute, log)
+	return h, nil
+}
+
+// prepareSchema migrates an embedded ledger, which nobody else could. A PostgreSQL that others share is
+// migrated by 'sendonce migrate'; until then readiness says so.
+func (h *house) prepareSchema(ctx context.Context) error {
+	if h.cfg.Database.Path == "" {
+		return nil
+	}
+	return h.store.Migrate(ctx)
+}
+
+// serve runs the loops and listeners until ctx ends or a listener fails.
+func (h *house) serve(ctx context.Context, build Build) error {
+	public, err := net.Listen("tcp", h.public.Addr)
+	if err != nil {
+		return err
+	}
+	ops, err := net.Listen("tcp", h.ops.Addr)
+	if err != nil {
+		return errors.Join(err, public.Close())
+	}
+	working, stopWork := context.WithCancel(context.Background())
+	defer stopWork()
+	var loops sync.WaitGroup
+	for _, loop := range h.loops {
+		loops.Go(func() { loop(working) })
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- h.public.Serve(public) }()
+	go func() { failed <- h.ops.Serve(ops) }()
+	h.log.Info("serving", "version", build.Version, "listen", public.Addr().String(), "ops_listen", ops.Addr().String())
+	if build.Ready != nil {
+		build.Ready(public.Addr())
+	}
+
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-failed:
+	}
+	return errors.Join(cause, h.drain(stopWork, &loops))
+}
+
+// drain ends the service in an order that loses nothing.
+func (h *house) drain(stopWork func(), loops *sync.WaitGroup) error {
+	h.log.Info("ending", "drain", h.cfg.Drain.String(), "grace", h.cfg.Grace.String())
+	h.draining.Store(true)
+	stopWork() // the worker takes nothing new
+	time.Sleep(h.cfg.Drain)
+
+	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.Grace)
+	defer cancel()
+	err := h.public.Shutdown(ctx)
+	if left := h.desk.Wait(ctx); left != nil {
+		err = errors.Join(err, fmt.Errorf("sends were still in flight after %s: they are looked after when their lease has lapsed: %w", h.cfg.Grace, left))
+	}
+	loops.Wait()
+	err = errors.Join(err, h.ops.Shutdown(ctx))
+	h.log.Info("ended")
+	return err
+}
+
+func (h *house) close() {
+	for i := len(h.closers) - 1; i >= 0; i-- {
+		if err := h.closers[i](); err != nil {
+			h.log.Warn("closing", "error", err)
+		}
+	}
+}
+
+func server(addr string, handler http.Handler, write time.Duration, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: handler,
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: write,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// writeTimeout leaves room for the longest patience, so that no answer is cut off by ourselves.
+func writeTimeout(cfg config.Config) time.Duration {
+	longest := callerPatience
+	for _, s := range cfg.Sources {
+		longest = max(longest, s.AnswerWithin)
+	}
+	return longest + readTimeout + 5*time.Second
+}
