@@ -1,0 +1,25 @@
+# One static binary on an empty base: no shell, no package manager, not root. It writes nowhere but, with
+# SQLite, under /var/lib/sendonce; so run it with a read-only root:
+#
+#   docker run --read-only --cap-drop ALL -p 8080:8080 \
+#     -v ./config.yaml:/etc/sendonce/config.yaml:ro -v ledger:/var/lib/sendonce sendonce
+
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -o bin/sendonce ./cmd/sendonce
+RUN mkdir -p empty/var/lib/sendonce
+
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /src/bin/sendonce /sendonce
+COPY --from=build --chown=65532:65532 /src/empty/var/lib/sendonce /var/lib/sendonce
+USER 65532:65532
+VOLUME /var/lib/sendonce
+
+# 8080 is the public listener. The operations listener, 9090, is not for publishing.
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=4s --start-period=30s CMD ["/sendonce", "health"]
+ENTRYPOINT ["/sendonce"]
+CMD ["serve", "-config", "/etc/sendonce/config.yaml"]

@@ -1,0 +1,60 @@
+# make help lists what there is. Tools are pinned in .ci/tools, apart from the product's own modules.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Tools need no C compiler; sqlc brings PostgreSQL's parser as WebAssembly when there is none.
+TOOL := CGO_ENABLED=0 go tool -modfile=.ci/tools/go.mod
+
+# What is worth the race detector's tenfold time: all that runs concurrently in one process. The black
+# box runs the binary as processes, house and config run alone, wire and client are generated.
+RACE = $(shell go list ./api ./cmd/... ./db/... ./internal/... | grep -Ev '/(blackbox|house|config)(/|$$)')
+
+.PHONY: help build test race lint alerts generate generate-check bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The same line stands in the Dockerfile; .ci/run compares them.
+build: ## the static binary, as bin/sendonce
+	CGO_ENABLED=0 go build -trimpath -o bin/sendonce ./cmd/sendonce
+
+test: ## vet, the rules of the house, and every test (needs PostgreSQL's server binaries)
+	go vet ./...
+	go test ./internal/house
+	go test ./...
+
+race: ## the tests of what runs concurrently, under the race detector (needs a C compiler)
+	go test -race $(RACE)
+
+lint: ## formatting and staticcheck
+	@unformatted="$$($(TOOL) gofumpt -l .)"; \
+	if [ -n "$$unformatted" ]; then echo "not gofumpt's format:"; echo "$$unformatted"; exit 1; fi
+	$(TOOL) staticcheck ./...
+
+alerts: ## check the alert rules and their tests (needs promtool)
+	promtool check rules deploy/alerts.yaml
+	promtool test rules deploy/alerts_test.yaml
+
+generate: ## write what sqlc and oapi-codegen write
+	$(TOOL) sqlc generate
+	CGO_ENABLED=0 go generate ./...
+
+# In a copy, so that it tells the truth about a tree with changes in it, and changes nothing.
+generate-check: ## fail where generated code is not what its sources give
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; mkdir "$$dir/tree"; \
+	git ls-files -z --cached --others --exclude-standard \
+	  | while IFS= read -r -d '' f; do if [ -e "$$f" ]; then printf '%s\0' "$$f"; fi; done \
+	  | tar -c --null -T - | tar -x -C "$$dir/tree"; \
+	cp -r "$$dir/tree/api" "$$dir/tree/db" "$$dir"; \
+	$(MAKE) --no-print-directory -C "$$dir/tree" generate; \
+	diff -r "$$dir/api" "$$dir/tree/api"; diff -r "$$dir/db" "$$dir/tree/db"; \
+	echo "generated code is up to date"
+
+bench: ## measure throughput and latency
+	.ci/bench
+
+clean: ## remove what builds leave behind
+	rm -rf bin
+	find . -name '*.test' -not -path './.git/*' -delete
