@@ -78,8 +78,14 @@ type Options struct {
 	Now  func() time.Time // nil is time.Now; it judges failed logins and words Retry-After, nothing else
 }
 
-// New is the public surface.
-func New(o Options) http.Handler { return newServer(o).routes() }
+// New is the whole surface: what [NewPublic] and [NewAdmin] serve, on one listener.
+func New(o Options) http.Handler { return newServer(o).whole() }
+
+// NewPublic is the surface of brokers and internal services, where the admin API has a listener of its own.
+func NewPublic(o Options) http.Handler { return newServer(o).routes((*server).public) }
+
+// NewAdmin is the surface of support and operators alone.
+func NewAdmin(o Options) http.Handler { return newServer(o).routes((*server).admin) }
 
 type server struct {
 	edge
@@ -100,18 +106,28 @@ func newServer(o Options) *server {
 	}
 }
 
-func (s *server) routes() chi.Router {
+func (s *server) whole() chi.Router { return s.routes((*server).public, (*server).admin) }
+
+func (s *server) routes(parts ...func(*server, chi.Router)) chi.Router {
 	r := chi.NewRouter()
 	if s.Wrap != nil {
 		r.Use(s.Wrap)
 	}
 	s.guard(r, s.AllowedHosts)
+	for _, part := range parts {
+		part(s, r)
+	}
+	return r
+}
 
+func (s *server) public(r chi.Router) {
 	r.Post("/v1/push/{source}", s.push)
 	r.Post("/v1/reminders", s.as(Producer, s.request))
 	r.Get("/v1/reminders/{reminder_id}", s.as(anyRole, s.reminder))
 	r.Post("/v1/reminders/{reminder_id}/cancel", s.as(Producer, s.cancel))
+}
+
+func (s *server) admin(r chi.Router) {
 	r.Get("/v1/admin/entries", s.as(Support, s.entries))
 	r.Get("/v1/admin/entries/{id}", s.as(Support, s.story))
-	return r
 }

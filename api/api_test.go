@@ -297,3 +297,30 @@ func (f *faultReader) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+func TestTheAdminAPICanHaveAListenerOfItsOwn(t *testing.T) {
+	const push, entries = "POST /v1/push/{source}", "GET /v1/admin/entries"
+	surfaces := map[string]struct {
+		handler http.Handler
+		want    map[string]bool
+	}{
+		"whole":  {New(Options{}), map[string]bool{push: true, entries: true}},
+		"public": {NewPublic(Options{}), map[string]bool{push: true}},
+		"admin":  {NewAdmin(Options{}), map[string]bool{entries: true}},
+	}
+	for name, surface := range surfaces {
+		routed := map[string]bool{}
+		err := chi.Walk(surface.handler.(chi.Router), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+			routed[method+" "+route] = true
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, route := range []string{push, entries} {
+			if routed[route] != surface.want[route] {
+				t.Errorf("%s serves %s: %v", name, route, routed[route])
+			}
+		}
+	}
+}

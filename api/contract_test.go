@@ -29,7 +29,7 @@ func TestTheDocumentIsValidWithItsExamples(t *testing.T) {
 func TestRouterAndDocumentNameTheSameOperations(t *testing.T) {
 	var routed, documented []string
 	surfaces := []chi.Router{
-		newServer(Options{}).routes(),
+		newServer(Options{}).whole(),
 		(&operations{edge: newEdge(nil), OperationsOptions: OperationsOptions{Metrics: http.NotFoundHandler()}}).routes(),
 	}
 	for _, surface := range surfaces {

@@ -34,19 +34,18 @@ func dev(args []string, out, errOut io.Writer) error {
 	}})
 }
 
-// devGuide is what dev prints once it listens.
+// devGuide is what dev prints once it listens. The last word of its last address is the entry's id, which
+// follows from (reminder_id, type, channel) alone.
 const devGuide = `
-sendonce is listening on http://%[1]s  (Ctrl-C ends it)
-
-Paste this into another shell, twice. The first delivery is sent; the second is answered from the ledger:
+sendonce is listening on http://%[1]s (Ctrl-C ends it). Paste this into another shell, twice:
 
   curl -s http://%[1]s/v1/push/plain -d '{"reminder_id": "rem-1842", "type": "seat_expiring", "channel": "email", "to": "ok@example.org", "content": {"subject": "Your seat is about to expire", "text": "It is held until 09:10."}}'
 
-Then ask what happened, and why:
+The first delivery is sent; the second is answered from the ledger. What happened, and why:
 
-  curl -s -H 'Authorization: Bearer dev-support' http://%[1]s/v1/admin/entries?reminder_id=rem-1842
+  curl -s -H 'Authorization: Bearer dev-support' http://%[1]s/v1/admin/entries/cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA
 
-Other recipients choose what the provider does: refuse@…, throttle@…, unreachable@…, timeout-after-accept@…
+Other recipients choose what the provider does: refuse@example.org, throttle@…, unreachable@…, timeout-after-accept@…
 
 `
 

@@ -69,7 +69,7 @@ type house struct {
 	log      *slog.Logger
 	store    store
 	desk     *deliver.Desk
-	public   *http.Server
+	public   []*http.Server // the public listener, then the admin API's where it has one of its own
 	ops      *http.Server
 	loops    []func(context.Context)
 	closers  []func() error
@@ -124,7 +124,14 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 		worker.Run,
 		func(ctx context.Context) { watch.Watch(ctx, h.store, censusEvery) },
 	}
-	h.public = server(cfg.Listen, surface, writeTimeout(cfg), log)
+	if cfg.AdminListen == "" {
+		h.public = []*http.Server{server(cfg.Listen, api.New(surface), writeTimeout(cfg), log)}
+	} else {
+		h.public = []*http.Server{
+			server(cfg.Listen, api.NewPublic(surface), writeTimeout(cfg), log),
+			server(cfg.AdminListen, api.NewAdmin(surface), writeTimeout(cfg), log),
+		}
+	}
 	h.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
 		Ready: readiness{h.store}, Gates: closedGates(fleet), Draining: h.draining.Load,
 		Metrics: watch.Handler(), Profiling: cfg.Pprof, Log: log,
@@ -143,13 +150,10 @@ func (h *house) prepareSchema(ctx context.Context) error {
 
 // serve runs the loops and listeners until ctx ends or a listener fails.
 func (h *house) serve(ctx context.Context, build Build) error {
-	public, err := net.Listen("tcp", h.public.Addr)
+	servers := append(h.public[:len(h.public):len(h.public)], h.ops)
+	listeners, err := listen(servers)
 	if err != nil {
 		return err
-	}
-	ops, err := net.Listen("tcp", h.ops.Addr)
-	if err != nil {
-		return errors.Join(err, public.Close())
 	}
 	working, stopWork := context.WithCancel(context.Background())
 	defer stopWork()
@@ -157,12 +161,14 @@ func (h *house) serve(ctx context.Context, build Build) error {
 	for _, loop := range h.loops {
 		loops.Go(func() { loop(working) })
 	}
-	failed := make(chan error, 2)
-	go func() { failed <- h.public.Serve(public) }()
-	go func() { failed <- h.ops.Serve(ops) }()
-	h.log.Info("serving", "version", build.Version, "listen", public.Addr().String(), "ops_listen", ops.Addr().String())
+	failed := make(chan error, len(servers))
+	for i, server := range servers {
+		go func() { failed <- server.Serve(listeners[i]) }()
+	}
+	public, ops := listeners[0].Addr(), listeners[len(listeners)-1].Addr()
+	h.log.Info("serving", "version", build.Version, "listen", public.String(), "ops_listen", ops.String())
 	if build.Ready != nil {
-		build.Ready(public.Addr())
+		build.Ready(public)
 	}
 
 	var cause error
@@ -171,6 +177,22 @@ func (h *house) serve(ctx context.Context, build Build) error {
 	case cause = <-failed:
 	}
 	return errors.Join(cause, h.drain(stopWork, &loops))
+}
+
+// listen opens every listener, or none.
+func listen(servers []*http.Server) ([]net.Listener, error) {
+	var open []net.Listener
+	for _, server := range servers {
+		listener, err := net.Listen("tcp", server.Addr)
+		if err != nil {
+			for _, other := range open {
+				err = errors.Join(err, other.Close())
+			}
+			return nil, err
+		}
+		open = append(open, listener)
+	}
+	return open, nil
 }
 
 // drain ends the service in an order that loses nothing.
@@ -182,11 +204,15 @@ func (h *house) drain(stopWork func(), loops *sync.WaitGroup) error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.Grace)
 	defer cancel()
-	err := h.public.Shutdown(ctx)
+	var err error
+	for _, server := range h.public {
+		err = errors.Join(err, server.Shutdown(ctx))
+	}
 	if left := h.desk.Wait(ctx); left != nil {
 		err = errors.Join(err, fmt.Errorf("sends were still in flight after %s: they are looked after when their lease has lapsed: %w", h.cfg.Grace, left))
+	} else {
+		loops.Wait() // the worker's visits are the desk's, so this is at once
 	}
-	loops.Wait()
 	err = errors.Join(err, h.ops.Shutdown(ctx))
 	h.log.Info("ended")
 	return err

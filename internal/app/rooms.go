@@ -187,13 +187,13 @@ func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *tele
 	}), nil
 }
 
-func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *telemetry.Telemetry, log *slog.Logger) (http.Handler, error) {
+func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *telemetry.Telemetry, log *slog.Logger) (api.Options, error) {
 	sources := make(map[string]api.Source)
 	keys := &http.Client{Timeout: 5 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for name, s := range cfg.Sources {
 		format, err := openFormat(name, s, keys)
 		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", name, err)
+			return api.Options{}, fmt.Errorf("source %s: %w", name, err)
 		}
 		sources[name] = api.Source{Format: format, Limit: s.Limit}
 	}
@@ -205,12 +205,12 @@ func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *tele
 		}
 		callers = append(callers, caller)
 	}
-	return api.New(api.Options{
+	return api.Options{
 		Sources: sources, Callers: callers,
 		Deliver: watch.Deliverer(desk), Request: watch.Requester(desk),
 		Cancel: desk, Reminder: store, List: store, Story: store,
 		CursorKey: cursorKey(cfg), AllowedHosts: allowedHosts(cfg), Wrap: watch.HTTP, Log: log,
-	}), nil
+	}, nil
 }
 
 func openFormat(name string, s config.Source, keys *http.Client) (broker.Format, error) {
