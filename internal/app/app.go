@@ -208,10 +208,19 @@ func (h *house) drain(stopWork func(), loops *sync.WaitGroup) error {
 	for _, server := range h.public {
 		err = errors.Join(err, server.Shutdown(ctx))
 	}
-	if left := h.desk.Wait(ctx); left != nil {
-		err = errors.Join(err, fmt.Errorf("sends were still in flight after %s: they are looked after when their lease has lapsed: %w", h.cfg.Grace, left))
-	} else {
-		loops.Wait() // the worker's visits are the desk's, so this is at once
+	idle := make(chan error, 1)
+	go func() {
+		loops.Wait() // first, so that no worker comes to the desk any more
+		idle <- h.desk.Wait(ctx)
+	}()
+	select {
+	case left := <-idle:
+		err = errors.Join(err, left)
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		err = fmt.Errorf("not everything ended within %s; what was in flight is looked after when its lease has lapsed: %w", h.cfg.Grace, err)
 	}
 	err = errors.Join(err, h.ops.Shutdown(ctx))
 	h.log.Info("ended")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -34,13 +35,13 @@ func (d *Desk) Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, err
 }
 
 // attend walks one visit to its end: read, decide, do, until there is nothing left but to answer.
-func (d *Desk) attend(ctx context.Context, v visit) (ledger.Reply, error) {
+func (d *Desk) attend(ctx context.Context, v visit) (_ ledger.Reply, err error) {
+	defer survive(&err)
 	v.facts.Holder = d.Token()
 	defer v.slot.giveBack()
 	var seen reading
 	for range maxPasses {
 		if d.Clock().Sub(seen.begun) >= d.Margin {
-			var err error
 			if seen, err = d.read(ctx, v.id); err != nil {
 				return ledger.Reply{}, err
 			}
@@ -72,6 +73,14 @@ func (d *Desk) attend(ctx context.Context, v visit) (ledger.Reply, error) {
 
 // errRestless : others, or a ledger that fails half of the time, moved the entry at every reading.
 var errRestless = errors.New("deliver: the entry moved on at every reading")
+
+// survive turns a panic of ours into a failed visit: one message must not end a process that holds others
+// in flight. Its value is left out, since nobody knows what it shows.
+func survive(err *error) {
+	if cause := recover(); cause != nil {
+		*err = fmt.Errorf("deliver: panic of type %T\n%s", cause, debug.Stack())
+	}
+}
 
 // reading is an entry and the ledger's now, read together after begun. Deadlines count from begun, so
 // that the time the reading took is never added to anybody's budget. The zero reading is no reading.

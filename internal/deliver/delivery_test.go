@@ -321,6 +321,18 @@ func TestAProviderThatPanicsMayHaveSent(t *testing.T) {
 	})
 }
 
+func TestAPanicOfOurOwnFailsOneDeliveryAndNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.ledger.before = func(string) error { panic("a bug") }
+		if reply, err := w.desk.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil || reply.Ack || strings.Contains(err.Error(), "a bug") {
+			t.Errorf("reply %+v, error %v", reply, err)
+		}
+		w.ledger.before = nil
+		w.push("queue", message("seat_expiring", "a@b.example"))
+		w.wants(rem1, ledger.Sent, ledger.ReasonAccepted)
+	})
+}
+
 func TestAMalformedMessageIsOneDeadLetterHoweverOftenItComes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		raw := []byte(`{"reminder_id": "rem-1", "Reminder_ID": "rem-evil"}`)
