@@ -29,7 +29,7 @@ import (
 type Build struct {
 	Version string
 	Log     io.Writer
-	Ready   func(public net.Addr) // told once the listeners are open; may be nil
+	Ready   func(public, operations net.Addr) // told once the listeners are open; may be nil
 }
 
 // Bounds of listeners and loops.
@@ -103,10 +103,11 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	if err := h.prepareSchema(ctx); err != nil {
 		return nil, err
 	}
-	fleet, err := openFleet(cfg, h.store, watch)
+	fleet, err := openFleet(cfg, h.store, watch, log)
 	if err != nil {
 		return nil, err
 	}
+	_ = fleet.Look(ctx) // so that the first deliveries find open gates open; without it they count as closed
 	if h.desk, err = openDesk(cfg, h.store, fleet, watch); err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	worker := &deliver.Worker{
 		Agenda: h.store, Capacity: fleet, Visitor: watch.Visitor(h.desk),
 		Poll: workerPoll, Sweep: cfg.Sweep,
-		Failed: func(err error) { log.Warn("the agenda cannot be read", "error", err) },
+		Failed: seldom(30*time.Second, func(err error) { log.Warn("the agenda cannot be read", "error", err) }),
 	}
 	h.loops = []func(context.Context){
 		fleet.Run,
@@ -142,10 +143,15 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 // prepareSchema migrates an embedded ledger, which nobody else could. A PostgreSQL that others share is
 // migrated by 'sendonce migrate'; until then readiness says so.
 func (h *house) prepareSchema(ctx context.Context) error {
-	if h.cfg.Database.Path == "" {
-		return nil
+	if h.cfg.Database.Path != "" {
+		return h.store.Migrate(ctx)
 	}
-	return h.store.Migrate(ctx)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := h.store.Ping(ctx); err != nil {
+		h.log.Error("the ledger is not ready, and nothing is sent until it is; a schema is prepared by 'sendonce migrate -config FILE'", "error", err)
+	}
+	return nil
 }
 
 // serve runs the loops and listeners until ctx ends or a listener fails.
@@ -168,7 +174,7 @@ func (h *house) serve(ctx context.Context, build Build) error {
 	public, ops := listeners[0].Addr(), listeners[len(listeners)-1].Addr()
 	h.log.Info("serving", "version", build.Version, "listen", public.String(), "ops_listen", ops.String())
 	if build.Ready != nil {
-		build.Ready(public)
+		build.Ready(public, ops)
 	}
 
 	var cause error
@@ -231,6 +237,20 @@ func (h *house) close() {
 	for i := len(h.closers) - 1; i >= 0; i-- {
 		if err := h.closers[i](); err != nil {
 			h.log.Warn("closing", "error", err)
+		}
+	}
+}
+
+// seldom tells at most once in a span: while the ledger is away every lane finds out twice a second.
+func seldom(span time.Duration, tell func(error)) func(error) {
+	var mu sync.Mutex
+	var last time.Time
+	return func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) >= span {
+			last = time.Now()
+			tell(err)
 		}
 	}
 }

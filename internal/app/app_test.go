@@ -49,7 +49,7 @@ func running(t *testing.T, cfg config.Config, log io.Writer) (string, func() err
 	ctx, cancel := context.WithCancel(context.Background())
 	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
-		ended <- app.Run(ctx, cfg, app.Build{Version: "test", Log: log, Ready: func(a net.Addr) { listening <- a }})
+		ended <- app.Run(ctx, cfg, app.Build{Version: "test", Log: log, Ready: func(a, _ net.Addr) { listening <- a }})
 	}()
 	select {
 	case at := <-listening:

@@ -72,7 +72,7 @@ func openStore(ctx context.Context, cfg config.Config, traces trace.TracerProvid
 	return postgres.Open(ctx, options)
 }
 
-func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry) (*provider.Fleet, error) {
+func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry, log *slog.Logger) (*provider.Fleet, error) {
 	client := outbound.New(outbound.Options{})
 	var lanes []provider.Lane
 	for _, name := range names(cfg.Providers) {
@@ -86,12 +86,25 @@ func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry) (*pro
 			Rate: p.Rate.PerSecond(),
 		})
 	}
-	fleet, err := provider.NewFleet(store, provider.Options{Rules: ledger.DefaultGateRules(cfg.Lease)}, lanes...)
+	fleet, err := provider.NewFleet(store, provider.Options{
+		Rules: ledger.DefaultGateRules(cfg.Lease), Moved: func(g ledger.Gate) { tellGate(log, g) },
+	}, lanes...)
 	if err != nil {
 		return nil, err
 	}
 	watch.Lanes(gatesOf(fleet), capacities(cfg))
 	return fleet, nil
+}
+
+// tellGate says in the log that calls closed or opened a provider's gate.
+func tellGate(log *slog.Logger, g ledger.Gate) {
+	until, closed := g.ClosedUntil.Fixed()
+	if !closed {
+		log.Info("a gate is open again", "provider", g.Provider)
+		return
+	}
+	log.Warn("a gate is closed: nobody calls the provider until then", "provider", g.Provider, "class", string(g.Class),
+		"until", until, "strikes", g.Strikes)
 }
 
 // gatesOf tells how the gates stand, as this replica knows them.

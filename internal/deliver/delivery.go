@@ -152,7 +152,7 @@ func (d *Desk) answer(ctx context.Context, v visit, seen reading, step ledger.St
 
 // told completes a reply with what the visit met on its way.
 func (d *Desk) told(ctx context.Context, v visit, reply ledger.Reply) ledger.Reply {
-	reply.Before = v.before.State
+	reply.Before, reply.Faults = v.before.State, v.faults
 	if v.before.Conflicts(v.contentHash) {
 		reply.Conflict = true
 		d.recordConflict(ctx, v)

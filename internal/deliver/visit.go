@@ -2,6 +2,8 @@ package deliver
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -16,6 +18,7 @@ type visit struct {
 	contentHash string
 	birth       func(d *Desk, now time.Time) ledger.Entry
 	verdict     ledger.Admission // given before any policy: the message could not be read
+	faults      []string         // why not
 	facts       ledger.Facts
 	slot        slot
 	before      ledger.Entry // as it was met first
@@ -54,18 +57,19 @@ func (v *visit) brings(r reminder.Reminder, a policy.Arrival) {
 // bringsDelivery parses a delivery. What is authentic but cannot be read becomes a dead letter and is
 // acked, since a poison message must not come back for ever.
 func (v *visit) bringsDelivery(del ledger.Delivery) {
-	faults := []string{del.Fault}
+	v.faults = []string{del.Fault}
 	if del.Fault == "" {
 		r, err := reminder.Parse(del.Raw)
 		if err == nil {
 			v.brings(r, policy.Arrival{Source: del.Source, Published: del.Published})
+			v.faults = nil
 			return
 		}
-		faults = []string{err.Error()}
+		v.faults = faultsOf(err)
 	}
 	v.id = ledger.MalformedIdentity(del.Source, del.MessageID, del.Raw)
 	v.verdict = ledger.Admission{Refusal: ledger.Dead, Class: ledger.ClassMalformed, Reason: ledger.ReasonMalformed}
-	why, _ := json.Marshal(map[string][]string{"faults": faults}) // strings always marshal
+	why, _ := json.Marshal(map[string][]string{"faults": v.faults}) // strings always marshal
 	v.Payload = &ledger.Payload{Raw: del.Raw, Metadata: why}
 	id, source, published := v.id, del.Source, del.Published
 	v.birth = func(_ *Desk, now time.Time) ledger.Entry {
@@ -77,6 +81,19 @@ func (v *visit) bringsDelivery(del ledger.Delivery) {
 			Published: published.UTC().Truncate(time.Microsecond),
 		}
 	}
+}
+
+// faultsOf is one line for each thing that was wrong.
+func faultsOf(err error) []string {
+	var faults reminder.Faults
+	if !errors.As(err, &faults) {
+		return []string{err.Error()}
+	}
+	var lines []string
+	for _, f := range faults {
+		lines = append(lines, strings.TrimSpace(f.Field+" "+f.Problem))
+	}
+	return lines
 }
 
 // born prepares the entry that the visit's load would become, by the ledger's now.

@@ -61,6 +61,7 @@ type Reply struct {
 	Conflict   bool          // other content came under the same identity; the first stands
 	Duplicate  bool          // the visit changed nothing and called nobody
 	InFlight   bool          // answered before the send was settled; it goes on
+	Faults     []string      // what was wrong with a message that could not be read; it quotes no values
 	Outcome    *Outcome      // of the call that this visit made, if it made one
 	Took       Took
 }

@@ -22,9 +22,10 @@ type Gates interface {
 // Options shape a [Fleet].
 type Options struct {
 	Rules   ledger.GateRules
-	Refresh time.Duration    // between two looks at the kept gates; 1 s
-	Write   time.Duration    // how long a gate's write may hold up the call that moved it; 1 s
-	Now     func() time.Time // this host's clock, with its monotonic reading; time.Now
+	Refresh time.Duration     // between two looks at the kept gates; 1 s
+	Write   time.Duration     // how long a gate's write may hold up the call that moved it; 1 s
+	Now     func() time.Time  // this host's clock, with its monotonic reading; time.Now
+	Moved   func(ledger.Gate) // told of each gate that a call of this replica closed or opened; may be nil
 }
 
 // Fleet is all configured providers, each with its lane. It is safe for concurrent use.
@@ -34,6 +35,7 @@ type Fleet struct {
 	gates  Gates
 	o      Options
 	anchor atomic.Pointer[anchor]
+	looked atomic.Bool // the kept gates have been read; until then every gate counts as closed
 }
 
 // anchor ties the ledger's clock to this host's: at one instant the two read so.
@@ -47,6 +49,9 @@ func NewFleet(gates Gates, o Options, lanes ...Lane) (*Fleet, error) {
 	}
 	if o.Refresh <= 0 {
 		o.Refresh = time.Second
+	}
+	if o.Moved == nil {
+		o.Moved = func(ledger.Gate) {}
 	}
 	if o.Write <= 0 {
 		o.Write = time.Second
@@ -165,6 +170,7 @@ func (f *Fleet) Look(ctx context.Context) error {
 	}
 	// After the answer: the ledger's now is a little behind then, and gates open late rather than early.
 	f.anchor.Store(&anchor{ledger: now, local: f.o.Now()})
+	f.looked.Store(true)
 	for _, gate := range kept {
 		if l := f.lanes[gate.Provider]; l != nil {
 			l.learn(gate, now)
@@ -188,7 +194,12 @@ func (f *Fleet) ledgerNow() time.Time {
 	return a.ledger.Add(f.o.Now().Sub(a.local))
 }
 
+// view is what the gate says. A replica that has not read the kept gates yet, because it starts into an
+// outage of the database, say, must not call through one that the others closed.
 func (f *Fleet) view(l *lane) ledger.GateView {
+	if !f.looked.Load() {
+		return ledger.GateView{Wait: f.o.Refresh}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate.View(f.ledgerNow())

@@ -480,3 +480,40 @@ func TestARestoredStoreIsBelievedAfterAWriteThatItCallsStale(t *testing.T) {
 		}
 	})
 }
+
+func TestAReplicaThatHasNotReadTheGatesCallsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gates{kept: map[string]ledger.Gate{
+			"mail": {Provider: "mail", Version: 3, Strikes: 1, ClosedUntil: ledger.At(time.Now().Add(ahead + time.Minute))},
+		}, fails: errors.New("the database is away")}
+		f := fleet(t, g, provider.Lane{Concurrency: 4})
+		if free := f.Free("mail"); free != 0 {
+			t.Errorf("%d free before the gates were read", free)
+		}
+		shut(t, f, time.Second)
+		g.mu.Lock()
+		g.fails = nil
+		g.mu.Unlock()
+		shut(t, f, time.Minute) // it looks by itself, and finds what others closed
+	})
+}
+
+func TestAMovedGateIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []bool
+		f, err := provider.NewFleet(&gates{}, provider.Options{
+			Rules: ledger.DefaultGateRules(30 * time.Second),
+			Moved: func(g ledger.Gate) { told = append(told, !g.ClosedUntil.IsZero()) },
+		}, provider.Lane{Provider: &stub{name: "mail"}, Concurrency: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held(t, f)(ledger.Outcome{Result: ledger.ResultAccepted}, 0)
+		held(t, f)(ledger.Outcome{Result: ledger.ResultCredentials}, 0)
+		time.Sleep(61 * time.Second)
+		held(t, f)(ledger.Outcome{Result: ledger.ResultAccepted}, 0)
+		if diff := cmp.Diff([]bool{true, false}, told); diff != "" {
+			t.Errorf("closed (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -25,6 +25,9 @@ func (f *Fleet) Take(ctx context.Context, name string) (ledger.Slot, func(o ledg
 	if l == nil {
 		return ledger.Slot{Provider: name, Reason: ledger.ReasonNoCapacity, Wait: time.Minute}, nil
 	}
+	if !f.looked.Load() {
+		_ = f.Look(ctx)
+	}
 	if view := f.view(l); !view.Open {
 		return shut(name, view), nil
 	}
@@ -109,16 +112,20 @@ func (f *Fleet) move(ctx context.Context, l *lane, result ledger.Result, wait ti
 			l.inRow = 0
 		}
 		l.gate, l.local = fixed(next, now), true
+		moved := l.gate
 		l.mu.Unlock()
 
 		written, err := f.write(ctx, next)
 		if err == nil {
 			f.adopt(l, written)
+			f.o.Moved(moved)
 			l.mu.Lock()
 			break
 		}
 		if errors.Is(err, ledger.ErrStale) {
 			err = f.reload(ctx, l)
+		} else {
+			f.o.Moved(moved)
 		}
 		l.mu.Lock()
 		if err != nil {

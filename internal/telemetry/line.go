@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -40,7 +41,12 @@ func (v *visit) line(r ledger.Reply, err error, took time.Duration, sc trace.Spa
 		l.word("code", v.redact(o.Code))
 		l.word("cause", o.Cause)
 	}
-	l = append(l, slog.Bool("ack", r.Ack))
+	if len(r.Faults) > 0 {
+		l.word("faults", v.redact(strings.Join(r.Faults, "; ")))
+	}
+	if v.origin != ledger.OriginWorker {
+		l = append(l, slog.Bool("ack", r.Ack))
+	}
 	l.number("retry_after_s", int64(r.RetryAfter/time.Second))
 	l.flag("duplicate", r.Duplicate)
 	l.flag("conflict", r.Conflict)

@@ -130,7 +130,7 @@ func (t *Telemetry) account(ctx context.Context, v *visit, r ledger.Reply, err e
 	left := err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil
 	t.count(ctx, r, err != nil && !left)
 	level := levelOf(err, left)
-	if level < slog.LevelWarn && (r.Conflict || r.Reason == ledger.ReasonPossibleSecondSend) {
+	if level < slog.LevelWarn && (r.Conflict || len(r.Faults) > 0 || r.Reason == ledger.ReasonPossibleSecondSend) {
 		level = slog.LevelWarn
 	}
 	span := trace.SpanFromContext(ctx)
