@@ -23,10 +23,10 @@ build: ## the static binary, as bin/sendonce
 test: ## vet, the rules of the house, and every test (needs PostgreSQL's server binaries)
 	go vet ./...
 	go test ./internal/house
-	go test ./...
+	go test -timeout 20m ./...
 
 race: ## the tests of what runs concurrently, under the race detector (needs a C compiler)
-	go test -race $(RACE)
+	go test -race -timeout 20m $(RACE)
 
 lint: ## formatting and staticcheck
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
