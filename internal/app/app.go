@@ -71,7 +71,8 @@ type house struct {
 	desk     *deliver.Desk
 	public   []*http.Server // the public listener, then the admin API's where it has one of its own
 	ops      *http.Server
-	loops    []func(context.Context)
+	worker   *deliver.Worker
+	watches  []func(context.Context) // run until everything else has ended
 	closers  []func() error
 	draining atomic.Bool
 }
@@ -115,14 +116,13 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	worker := &deliver.Worker{
+	h.worker = &deliver.Worker{
 		Agenda: h.store, Capacity: fleet, Visitor: watch.Visitor(h.desk),
 		Poll: workerPoll, Sweep: cfg.Sweep,
 		Failed: seldom(30*time.Second, func(err error) { log.Warn("the agenda cannot be read", "error", err) }),
 	}
-	h.loops = []func(context.Context){
+	h.watches = []func(context.Context){
 		fleet.Run,
-		worker.Run,
 		func(ctx context.Context) { watch.Watch(ctx, h.store, censusEvery) },
 	}
 	if cfg.AdminListen == "" {
@@ -154,19 +154,22 @@ func (h *house) prepareSchema(ctx context.Context) error {
 	return nil
 }
 
-// serve runs the loops and listeners until ctx ends or a listener fails.
+// serve runs worker, watches and listeners until ctx ends or a listener fails.
 func (h *house) serve(ctx context.Context, build Build) error {
 	servers := append(h.public[:len(h.public):len(h.public)], h.ops)
 	listeners, err := listen(servers)
 	if err != nil {
 		return err
 	}
-	working, stopWork := context.WithCancel(context.Background())
-	defer stopWork()
-	var loops sync.WaitGroup
-	for _, loop := range h.loops {
-		loops.Go(func() { loop(working) })
+	watching, stopWatches := context.WithCancel(context.Background())
+	var watches, work sync.WaitGroup
+	for _, watch := range h.watches {
+		watches.Go(func() { watch(watching) })
 	}
+	defer watches.Wait()
+	defer stopWatches()
+	working, stopWork := context.WithCancel(watching)
+	work.Go(func() { h.worker.Run(working) })
 	failed := make(chan error, len(servers))
 	for i, server := range servers {
 		go func() { failed <- server.Serve(listeners[i]) }()
@@ -182,7 +185,7 @@ func (h *house) serve(ctx context.Context, build Build) error {
 	case <-ctx.Done():
 	case cause = <-failed:
 	}
-	return errors.Join(cause, h.drain(stopWork, &loops))
+	return errors.Join(cause, h.drain(stopWork, &work))
 }
 
 // listen opens every listener, or none.
@@ -202,7 +205,7 @@ func listen(servers []*http.Server) ([]net.Listener, error) {
 }
 
 // drain ends the service in an order that loses nothing.
-func (h *house) drain(stopWork func(), loops *sync.WaitGroup) error {
+func (h *house) drain(stopWork func(), work *sync.WaitGroup) error {
 	h.log.Info("ending", "drain", h.cfg.Drain.String(), "grace", h.cfg.Grace.String())
 	h.draining.Store(true)
 	stopWork() // the worker takes nothing new
@@ -216,7 +219,7 @@ func (h *house) drain(stopWork func(), loops *sync.WaitGroup) error {
 	}
 	idle := make(chan error, 1)
 	go func() {
-		loops.Wait() // first, so that no worker comes to the desk any more
+		work.Wait() // first, so that no worker comes to the desk any more
 		idle <- h.desk.Wait(ctx)
 	}()
 	select {

@@ -11,7 +11,7 @@ import (
 )
 
 // call makes the one call of a claim that stands, and settles what it proved.
-func (d *Desk) call(ctx context.Context, v visit, seen reading) (ledger.Reply, error) {
+func (d *Desk) call(ctx context.Context, v *visit, seen reading) (ledger.Reply, error) {
 	claimed := seen.entry
 	rules := d.rulesFor(claimed, v.Visit)
 	deadline := seen.begun.Add(ledger.CallBudget(claimed, d.Routes.Timeout(claimed.Provider), rules, seen.now))
@@ -25,6 +25,9 @@ func (d *Desk) call(ctx context.Context, v visit, seen reading) (ledger.Reply, e
 
 	kind := d.typeOf(claimed)
 	attempt.Wait = policy.Wait(attempt.Outcome, claimed.Spent+1, kind.Backoff, d.Draw())
+	if attempt.Outcome.Result == ledger.ResultNotCalled {
+		attempt.Wait = max(attempt.Wait, d.pause(claimed, attempt.Finished))
+	}
 	attempt.Wait = max(attempt.Wait, v.slot.over(attempt.Outcome, attempt.Wait))
 
 	settled, late, err := d.settle(ctx, claimed, attempt, rules)
@@ -38,14 +41,15 @@ func (d *Desk) call(ctx context.Context, v visit, seen reading) (ledger.Reply, e
 	return d.told(ctx, v, reply), nil
 }
 
-// ledgerTime is the ledger's clock at a local instant, as well as a reading tells: never ahead of it.
+// ledgerTime is the ledger's clock at a local instant, as well as a reading tells: ahead of it by no more
+// than the reading took, so that a window or a deadline ends early rather than late.
 func (d *Desk) ledgerTime(seen reading, at time.Time) time.Time {
 	return seen.now.Add(at.Sub(seen.begun))
 }
 
 // send hands the frozen content to the provider. It looks at the clock once more right before: past the
 // deadline nothing is dialled.
-func (d *Desk) send(ctx context.Context, v visit, e ledger.Entry, deadline time.Time) (o ledger.Outcome) {
+func (d *Desk) send(ctx context.Context, v *visit, e ledger.Entry, deadline time.Time) (o ledger.Outcome) {
 	payload, err := d.payload(ctx, v, e)
 	if err != nil {
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "payload_unread"}
@@ -69,7 +73,7 @@ func (d *Desk) send(ctx context.Context, v visit, e ledger.Entry, deadline time.
 
 // payload is the content that came first: what this visit brought where it brought the entry into
 // being, else what the ledger keeps.
-func (d *Desk) payload(ctx context.Context, v visit, e ledger.Entry) (ledger.Payload, error) {
+func (d *Desk) payload(ctx context.Context, v *visit, e ledger.Entry) (ledger.Payload, error) {
 	if v.before.Absent() && v.Payload != nil && e.Version == 1 {
 		return *v.Payload, nil
 	}

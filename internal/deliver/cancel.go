@@ -43,7 +43,7 @@ func (d *Desk) cancelOne(ctx context.Context, id ledger.Identity, by ledger.Visi
 			return ledger.Cancelled{}, err
 		}
 		if seen.entry.Absent() {
-			stands, err := d.Ledger.Create(ctx, ledger.Tombstone(id, by, seen.now))
+			stands, err := d.create(ctx, ledger.Tombstone(id, by, seen.now))
 			if err == nil {
 				return ledger.Cancelled{Entry: stands, Result: ledger.CancelDropped, Tombstone: true}, nil
 			}
@@ -56,7 +56,7 @@ func (d *Desk) cancelOne(ctx context.Context, id ledger.Identity, by ledger.Visi
 		if !write {
 			return ledger.Cancelled{Entry: seen.entry, Result: result, Tombstone: tombstone(seen.entry)}, nil
 		}
-		stands, err := d.Ledger.Swap(ctx, change)
+		stands, err := d.swap(ctx, change)
 		if err == nil {
 			return ledger.Cancelled{Entry: stands, Result: result}, nil
 		}
@@ -65,6 +65,12 @@ func (d *Desk) cancelOne(ctx context.Context, id ledger.Identity, by ledger.Visi
 		}
 	}
 	return ledger.Cancelled{}, fmt.Errorf("%w: %s", errRestless, id.EntryID())
+}
+
+func (d *Desk) create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	return d.Ledger.Create(ctx, c)
 }
 
 // tombstone tells whether the entry was cancelled before anything was delivered under it.

@@ -42,28 +42,30 @@ func (d *Desk) attend(ctx context.Context, v visit) (_ ledger.Reply, err error) 
 	var seen reading
 	for range maxPasses {
 		if d.Clock().Sub(seen.begun) >= d.Margin {
-			if seen, err = d.read(ctx, v.id); err != nil {
+			if seen, err = d.look(ctx, &v); err != nil {
 				return ledger.Reply{}, err
 			}
-			v.meets(seen.entry)
 		}
-		if v.holds(seen.entry) {
-			return d.call(ctx, v, seen)
+		switch {
+		case v.holds(seen.entry):
+			return d.call(ctx, &v, seen)
+		case v.failures == maxFailures:
+			return ledger.Reply{}, v.failure
 		}
 		switch step := d.decide(&v, seen); step.Verb {
 		case ledger.Answer:
-			return d.answer(ctx, v, seen, step), nil
+			return d.answer(ctx, &v, seen, step), nil
 		case ledger.AskRelevance:
 			v.facts.Relevance = d.Relevance.Ask(ctx, v.subject(seen.entry))
 		case ledger.TakeSlot:
 			v.facts.Slot = d.take(ctx, &v, step.Provider)
 		case ledger.Create:
-			seen = d.put(ctx, d.Ledger.Create, step.Change, seen)
+			seen = d.put(ctx, &v, d.Ledger.Create, step.Change, seen)
 			if !seen.entry.Absent() && !v.holds(seen.entry) {
-				return d.answer(ctx, v, seen, ledger.Step{}), nil // born at rest: others bring it on
+				return d.answer(ctx, &v, seen, ledger.Step{}), nil // born at rest: others bring it on
 			}
 		case ledger.Swap:
-			if seen = d.put(ctx, d.Ledger.Swap, step.Change, seen); !v.holds(seen.entry) {
+			if seen = d.put(ctx, &v, d.Ledger.Swap, step.Change, seen); !v.holds(seen.entry) {
 				seen = reading{} // meet what it has become, by a newer now
 			}
 		}
@@ -90,6 +92,21 @@ type reading struct {
 	begun time.Time
 }
 
+// look reads the entry for a visit. After a write that failed it does not give up before a lease is over:
+// a claim of ours may stand, and whoever leaves it leaves a doubt.
+func (d *Desk) look(ctx context.Context, v *visit) (reading, error) {
+	for waited := time.Duration(0); ; waited += time.Second {
+		seen, err := d.read(ctx, v.id)
+		if err == nil {
+			v.meets(seen.entry)
+			return seen, nil
+		}
+		if v.failures == 0 || waited >= d.Lease || wait(ctx, time.Second) != nil {
+			return reading{}, err
+		}
+	}
+}
+
 func (d *Desk) read(ctx context.Context, id ledger.Identity) (reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -107,8 +124,7 @@ func (d *Desk) decide(v *visit, seen reading) ledger.Step {
 		v.born(d, seen.now)
 	}
 	subject := v.subject(seen.entry)
-	kind := d.typeOf(subject)
-	v.facts.Wait = policy.Pause(kind.Backoff, d.Draw())
+	v.facts.Wait = d.pause(subject, seen.now)
 	v.facts.Admission = v.verdict
 	if v.verdict.Refusal == "" {
 		v.facts.Admission = policy.Admit(subject, v.NotYet, d.Memory, seen.now)
@@ -116,17 +132,31 @@ func (d *Desk) decide(v *visit, seen reading) ledger.Step {
 	return ledger.Meet(seen.entry, v.Visit, v.facts, d.rulesFor(subject, v.Visit), seen.now)
 }
 
+// pause is how long to wait where no attempt was made: the longer it has lasted, the longer.
+func (d *Desk) pause(e ledger.Entry, now time.Time) time.Duration {
+	age := time.Duration(0)
+	if !e.Absent() {
+		age = now.Sub(e.FirstSeen)
+	}
+	return policy.Pause(d.typeOf(e).Backoff, age, d.Draw())
+}
+
 // put writes what was decided. What stands keeps the times of the reading that it was decided on, since
 // that is where a call's deadline counts from. After any error it is read again: that also tells whether
 // a write happened whose reply was lost.
-func (d *Desk) put(ctx context.Context, write func(context.Context, ledger.Change) (ledger.Entry, error), c ledger.Change, seen reading) reading {
+func (d *Desk) put(ctx context.Context, v *visit, write func(context.Context, ledger.Change) (ledger.Entry, error), c ledger.Change, seen reading) reading {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	stands, err := write(ctx, c)
-	if err != nil {
-		return reading{}
+	switch {
+	case err == nil:
+		v.facts.Counted = true
+		return reading{entry: stands, now: seen.now, begun: seen.begun}
+	case !errors.Is(err, ledger.ErrStale) && !errors.Is(err, ledger.ErrExists):
+		v.failures++
+		v.failure = fmt.Errorf("deliver: write: %w", err)
 	}
-	return reading{entry: stands, now: seen.now, begun: seen.begun}
+	return reading{}
 }
 
 // take waits for a slot, but not for long: a queue in memory is no place for a backlog.
@@ -140,7 +170,7 @@ func (d *Desk) take(ctx context.Context, v *visit, provider string) ledger.Slot 
 }
 
 // answer tells what follows from where the entry stands, when nothing was called.
-func (d *Desk) answer(ctx context.Context, v visit, seen reading, step ledger.Step) ledger.Reply {
+func (d *Desk) answer(ctx context.Context, v *visit, seen reading, step ledger.Step) ledger.Reply {
 	reply := ledger.ReplyFor(seen.entry, seen.now)
 	reply.Reason = step.Reason
 	if step.Wait > 0 {
@@ -151,10 +181,9 @@ func (d *Desk) answer(ctx context.Context, v visit, seen reading, step ledger.St
 }
 
 // told completes a reply with what the visit met on its way.
-func (d *Desk) told(ctx context.Context, v visit, reply ledger.Reply) ledger.Reply {
+func (d *Desk) told(ctx context.Context, v *visit, reply ledger.Reply) ledger.Reply {
 	reply.Before, reply.Faults = v.before.State, v.faults
-	if v.before.Conflicts(v.contentHash) {
-		reply.Conflict = true
+	if reply.Conflict = reply.Entry.Conflicts(v.contentHash); reply.Conflict {
 		d.recordConflict(ctx, v)
 	}
 	return reply
@@ -162,7 +191,7 @@ func (d *Desk) told(ctx context.Context, v visit, reply ledger.Reply) ledger.Rep
 
 // recordConflict keeps the other content's hash. Losing it would not change what is sent, so a ledger
 // that fails here does not fail the delivery.
-func (d *Desk) recordConflict(ctx context.Context, v visit) {
+func (d *Desk) recordConflict(ctx context.Context, v *visit) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	_, _ = d.Archive.RecordConflict(ctx, ledger.Conflict{
@@ -181,6 +210,7 @@ func (d *Desk) within(ctx context.Context, patience time.Duration, v visit) (led
 	d.underway.Add(1)
 	go func() {
 		defer d.underway.Done()
+		defer survive(new(error)) // of whoever is told
 		begun := d.Clock()
 		reply, err := d.attend(context.WithoutCancel(ctx), v)
 		reply.Took.Total = d.Clock().Sub(begun)
@@ -199,17 +229,29 @@ func (d *Desk) within(ctx context.Context, patience time.Duration, v visit) (led
 	case <-ctx.Done():
 	}
 	close(left)
-	return d.meanwhile(context.WithoutCancel(ctx), v)
+	return d.meanwhile(context.WithoutCancel(ctx), &v)
 }
 
 // meanwhile answers for a visit that is still under way: what stands in the ledger is durable, and what
-// does not stand there yet is not promised.
-func (d *Desk) meanwhile(ctx context.Context, v visit) (ledger.Reply, error) {
-	seen, err := d.read(ctx, v.id)
-	if err != nil {
-		return ledger.Reply{}, err
+// does not stand there yet is not promised. A caller is told that we retry only of what is ours.
+func (d *Desk) meanwhile(ctx context.Context, v *visit) (ledger.Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, lastLook)
+	defer cancel()
+	for range maxPasses {
+		seen, err := d.read(ctx, v.id)
+		if err != nil {
+			return ledger.Reply{}, err
+		}
+		if v.Origin == ledger.OriginAPI && seen.entry.BrokerRetries() {
+			if _, err := d.swap(ctx, ledger.Requested(seen.entry, v.Visit)); err != nil && !errors.Is(err, ledger.ErrStale) {
+				return ledger.Reply{}, fmt.Errorf("deliver: take over: %w", err)
+			}
+			continue
+		}
+		reply := ledger.ReplyFor(seen.entry, seen.now)
+		reply.InFlight, reply.Before = true, seen.entry.State
+		reply.Conflict = seen.entry.Conflicts(v.contentHash)
+		return reply, nil
 	}
-	reply := ledger.ReplyFor(seen.entry, seen.now)
-	reply.InFlight = true
-	return reply, nil
+	return ledger.Reply{}, fmt.Errorf("%w: %s", errRestless, v.id.EntryID())
 }

@@ -102,8 +102,10 @@ type Options struct {
 const (
 	maxLapses     = 5
 	maxPasses     = 24               // readings of one entry in one visit
+	maxFailures   = 3                // writes that fail in one visit
 	slotPatience  = 2 * time.Second  // for a provider's rate and concurrency
 	ledgerTimeout = 5 * time.Second  // for one statement
+	lastLook      = time.Second      // for one reading when the asker's patience is over
 	settleFor     = 90 * time.Second // for getting an outcome into a ledger that is away
 	defaultType   = "default"
 )

@@ -20,6 +20,8 @@ type visit struct {
 	verdict     ledger.Admission // given before any policy: the message could not be read
 	faults      []string         // why not
 	facts       ledger.Facts
+	failures    int   // writes that failed, and may have happened all the same
+	failure     error // the last of them
 	slot        slot
 	before      ledger.Entry // as it was met first
 	met         bool

@@ -20,6 +20,7 @@ type Agenda interface {
 type Capacity interface {
 	Names() []string
 	Free(provider string) int
+	Shut(provider string) bool
 }
 
 // Visitor looks after one entry.
@@ -31,10 +32,12 @@ type Visitor interface {
 // holder's claim may be. Old claims are looked for at the start and then seldom, since the ledger has to
 // read through everything that was claimed since.
 const (
-	sweepBatch = 64
-	lookBack   = time.Hour
-	lookFar    = 30 * 24 * time.Hour
-	farEvery   = time.Hour
+	sweepBatch    = 64
+	strangerBatch = 512
+	lookBack      = time.Hour
+	lookFar       = 48 * time.Hour
+	farEvery      = time.Hour
+	lookAll       = 100 * 366 * 24 * time.Hour // at the start: nobody may have looked for long
 )
 
 // Worker brings back what is due and ours, what its broker dropped, and what a silent holder left.
@@ -85,9 +88,13 @@ func (w *Worker) lane(ctx context.Context, provider string) {
 // next waits for a visit to end, and tells whether it moved its entry. One that did not, because the
 // gate closed just then, say, would be found due again at once.
 func (w *Worker) next(ctx context.Context, moved <-chan bool) bool {
+	again := time.NewTimer(w.Poll) // a slow visit holds up nobody else: its lane may have places left
+	defer again.Stop()
 	select {
 	case progress := <-moved:
 		return progress
+	case <-again.C:
+		return true
 	case <-ctx.Done():
 		return false
 	}
@@ -96,22 +103,22 @@ func (w *Worker) next(ctx context.Context, moved <-chan bool) bool {
 // sweep looks after what no lane sees: entries bound to a provider that is not configured any more, and
 // holders that went silent.
 func (w *Worker) sweep(ctx context.Context) {
-	var lookedFar time.Time
+	far, lookedFar := lookAll, time.Time{}
 	for ctx.Err() == nil {
 		within := lookBack
 		if time.Since(lookedFar) >= farEvery {
-			within = lookFar
+			within = far
 		}
 		lapsed, err := w.Agenda.Lapsed(ctx, within, sweepBatch)
 		w.report(ctx, err)
-		if err == nil && within == lookFar && len(lapsed) < sweepBatch {
-			lookedFar = time.Now()
+		if err == nil && within == far && len(lapsed) < sweepBatch {
+			far, lookedFar = lookFar, time.Now()
 		}
 		w.start(ctx, lapsed, sweepBatch, nil)
 		for _, lane := range w.strangers(ctx) {
-			due, err := w.Agenda.Due(ctx, lane, sweepBatch)
+			due, err := w.Agenda.Due(ctx, lane, strangerBatch)
 			w.report(ctx, err)
-			w.start(ctx, due, sweepBatch, nil)
+			w.start(ctx, due, strangerBatch, nil)
 		}
 		pause(ctx, w.Sweep)
 	}
@@ -123,7 +130,7 @@ func (w *Worker) strangers(ctx context.Context) []string {
 	w.report(ctx, err)
 	known := make(map[string]bool)
 	for _, name := range w.Capacity.Names() {
-		known[name] = true
+		known[name] = !w.Capacity.Shut(name) // while its gate is closed, no lane looks after what waits there
 	}
 	var strange []string
 	for _, lane := range lanes {

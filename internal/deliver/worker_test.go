@@ -15,8 +15,9 @@ import (
 // capacity is a provider with so many free places.
 type capacity struct{ free atomic.Int64 }
 
-func (c *capacity) Names() []string { return []string{"mail"} }
-func (c *capacity) Free(string) int { return int(c.free.Load()) }
+func (c *capacity) Names() []string  { return []string{"mail"} }
+func (c *capacity) Free(string) int  { return int(c.free.Load()) }
+func (c *capacity) Shut(string) bool { return false }
 
 // works runs a worker in the bubble until the returned function is called.
 func (w *world) works(t *testing.T, c deliver.Capacity, agenda deliver.Agenda) func() {
@@ -164,6 +165,8 @@ func TestAnEntryWhoseProviderIsGoneIsFailedOverOrKept(t *testing.T) {
 		}
 	})
 }
+
+func (*renamed) Shut(string) bool { return false }
 
 type renamed struct{}
 

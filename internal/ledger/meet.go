@@ -32,7 +32,7 @@ type Step struct {
 // again after every step, on a fresh reading, until it answers or calls.
 func Meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	step := meet(e, v, f, r, now)
-	if step.Verb == Swap && v.Origin != OriginWorker {
+	if step.Verb == Swap && v.Origin != OriginWorker && !f.Counted {
 		step.Change.Entry.Deliveries++ // by the way: a delivery that writes nothing is not worth a write
 	}
 	return step
@@ -48,7 +48,7 @@ func meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		return swap(Lapse(e, r, now), lapseEvent(e, v))
 	case e.State == Waiting && dueFor(e, v, now):
 		return take(e, v, f, r, now)
-	case (e.State == Waiting || e.State == Sending) && v.Origin == OriginAPI && e.Owner == OwnerBroker:
+	case v.Origin == OriginAPI && e.BrokerRetries():
 		return swap(takeOver(e, ReasonRequested), decision(v))
 	default:
 		return Step{Verb: Answer}
@@ -122,9 +122,12 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case ReasonProviderGone:
 		// It may come back with the next configuration. Its window is not known without it, and its
 		// deadline still ends the wait.
-		return swap(rest(e, patience(e, f.Wait, now), ReasonProviderGone, r, now), decision(v))
+		return wait(e, v, f.Wait, ReasonProviderGone, r, now)
 	default:
 		return swap(hold(e, refusal), decision(v))
+	}
+	if v.Origin == OriginWorker && e.Provider != route.Provider {
+		return moveLane(e, v, route)
 	}
 	switch {
 	case r.AsksRelevance && f.Relevance == RelevanceUnasked:
@@ -132,11 +135,14 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case r.AsksRelevance && f.Relevance == NotWanted:
 		return swap(end(e, ReasonObsolete), decision(v))
 	case r.AsksRelevance && f.Relevance == NoAnswer:
-		return swap(rest(e, patience(e, f.Wait, now), ReasonRelevanceUnanswered, r, now), decision(v))
+		return wait(e, v, f.Wait, ReasonRelevanceUnanswered, r, now)
 	case f.Slot.Provider != route.Provider:
 		return Step{Verb: TakeSlot, Provider: route.Provider}
-	case !f.Slot.Held && v.Origin == OriginAPI && e.Owner == OwnerBroker:
+	case !f.Slot.Held && v.Origin == OriginAPI && e.BrokerRetries():
 		return swap(takeOver(e, ReasonRequested), decision(v))
+	case !f.Slot.Held && v.Origin == OriginWorker && f.Slot.Reason == ReasonGateClosed:
+		// It makes way on the agenda for what can be helped, and ends in time.
+		return wait(e, v, min(f.Slot.Wait, r.Lease), ReasonGateClosed, r, now)
 	case !f.Slot.Held:
 		// Nothing is written: a closed gate would otherwise cost a write for every redelivery.
 		return Step{Verb: Answer, Reason: f.Slot.Reason, Wait: f.Slot.Wait}
@@ -149,6 +155,19 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		return step
 	}
 	return swap(next, nil)
+}
+
+// moveLane puts what is proven unsent where its channel leads today, so that the agenda of the old
+// provider, be it slow, shut or gone, holds it up no longer.
+func moveLane(e Entry, v Visit, route Route) Step {
+	event := decision(v)
+	failedOver := e.Fingerprint != ""
+	e.Provider, e.Fingerprint = route.Provider, ""
+	step := swap(e, event)
+	if failedOver {
+		event.Reason = ReasonFailedOver
+	}
+	return step
 }
 
 // claim makes the visitor the one holder, and binds the entry to the provider.
@@ -176,6 +195,17 @@ func Lapse(e Entry, r Rules, now time.Time) Entry {
 	return unproven(e, started, ReasonLapsed, 0, r, now)
 }
 
+// BrokerRetries tells whether an entry that may still be sent is its broker's to bring back.
+func (e Entry) BrokerRetries() bool {
+	return (e.State == Waiting || e.State == Sending) && e.Owner == OwnerBroker
+}
+
+// Requested makes a broker's entry ours for a caller who is about to be told so.
+func Requested(e Entry, by Visit) Change {
+	next := takeOver(e, ReasonRequested)
+	return Change{Entry: next, Event: told(next, decision(by))}
+}
+
 // takeOver makes a broker's entry ours: its due stands, and the ledger looks at it then. A holder is not
 // disturbed: its token stands, so it settles over this write.
 func takeOver(e Entry, why Reason) Entry {
@@ -199,6 +229,16 @@ func rest(e Entry, wait time.Duration, why Reason, r Rules, now time.Time) Entry
 		e.Wake = In(wait + takeoverIn(e, wait, r, now))
 	}
 	return e
+}
+
+// wait puts off, without an attempt, what is due. The timeline says so once, however often it is put off
+// for the same reason.
+func wait(e Entry, v Visit, d time.Duration, why Reason, r Rules, now time.Time) Step {
+	next := rest(e, patience(e, d, now), why, r, now)
+	if next.State == Waiting && e.Reason == why {
+		return swap(next, nil)
+	}
+	return swap(next, decision(v))
 }
 
 // patience shortens a wait for something that may come about any moment (a slot, an answer, a provider's

@@ -53,6 +53,7 @@ type Facts struct {
 	Relevance Relevance
 	Slot      Slot
 	Wait      time.Duration // for a wait without an attempt
+	Counted   bool          // the arrival stands in the entry's deliveries already
 	Holder    string        // a token nobody used before
 }
 

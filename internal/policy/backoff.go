@@ -37,9 +37,11 @@ func Wait(o ledger.Outcome, spent int, b Backoff, draw float64) time.Duration {
 	return max(wait, lifted(shortest, draw))
 }
 
-// Pause is how long to wait where no attempt was made: an unanswered question, say.
-func Pause(b Backoff, draw float64) time.Duration {
-	return max(b.jittered(1, draw), lifted(shortest, draw))
+// Pause is how long to wait where no attempt was made: an unanswered question, say. It grows with the
+// entry's age, so that what lasts for a day does not cost a write every few seconds.
+func Pause(b Backoff, age time.Duration, draw float64) time.Duration {
+	grown := scale(min(age/4, b.Cap), 1-jitterDown*(1-draw))
+	return max(b.jittered(1, draw), grown, lifted(shortest, draw))
 }
 
 // lifted is a minimum that does not let everybody come back in the same instant.

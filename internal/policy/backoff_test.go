@@ -103,12 +103,12 @@ func TestAnAttemptThatNeverBeganIsRepeatedSoon(t *testing.T) {
 }
 
 func TestAPauseWithoutAnAttemptIsTheFirstBackoff(t *testing.T) {
-	low, high := Pause(usual(), 0), Pause(usual(), math.Nextafter(1, 0))
+	low, high := Pause(usual(), 0, 0), Pause(usual(), 0, math.Nextafter(1, 0))
 	if low != 3*time.Second || high < 4900*time.Millisecond || high > 5*time.Second {
 		t.Errorf("%v to %v", low, high)
 	}
 	for _, b := range []Backoff{{}, {Base: time.Millisecond, Cap: time.Millisecond}, {Base: -time.Hour, Cap: time.Hour}} {
-		if got := Pause(b, 0.5); got < time.Second || got > 1200*time.Millisecond {
+		if got := Pause(b, 0, 0.5); got < time.Second || got > 1200*time.Millisecond {
 			t.Errorf("%+v: %v: never at once", b, got)
 		}
 	}

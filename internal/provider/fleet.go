@@ -120,6 +120,12 @@ func (f *Fleet) Free(name string) int {
 	}
 }
 
+// Shut tells whether a provider's gate is closed.
+func (f *Fleet) Shut(name string) bool {
+	l := f.lanes[name]
+	return l == nil || !f.view(l).Open
+}
+
 // Status is a provider as an operator sees it.
 type Status struct {
 	Name     string
@@ -176,6 +182,7 @@ func (f *Fleet) Look(ctx context.Context) error {
 			l.learn(gate, now)
 		}
 	}
+	f.looked.Store(true)
 	return nil
 }
 

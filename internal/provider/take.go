@@ -36,11 +36,17 @@ func (f *Fleet) Take(ctx context.Context, name string) (ledger.Slot, func(o ledg
 		return ledger.Slot{Provider: name, Reason: ledger.ReasonNoCapacity, Wait: wait}, nil
 	}
 	// The gate may have closed while we waited in line.
+	passed := false
+	defer func() {
+		if !passed {
+			<-l.slots
+		}
+	}()
 	view, probe := f.pass(ctx, l)
 	if !view.Open {
-		<-l.slots
 		return shut(name, view), nil
 	}
+	passed = true
 	var (
 		once   sync.Once
 		closed time.Duration
@@ -48,7 +54,10 @@ func (f *Fleet) Take(ctx context.Context, name string) (ledger.Slot, func(o ledg
 	return ledger.Slot{Provider: name, Held: true}, func(o ledger.Outcome, wait time.Duration) time.Duration {
 		once.Do(func() {
 			defer func() { <-l.slots }()
-			closed = f.move(context.WithoutCancel(ctx), l, o.Result, wait, probe)
+			// Bounded as a whole: the outcome waits for it, and has a lease to be settled in.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*f.o.Write)
+			defer cancel()
+			closed = f.move(ctx, l, o.Result, wait, probe)
 		})
 		return closed
 	}
@@ -59,15 +68,15 @@ func shut(name string, view ledger.GateView) ledger.Slot {
 }
 
 // pass goes through the gate. Where it is open for one, that one is who writes Probing first, of all
-// replicas; probe tells that it is us.
-func (f *Fleet) pass(ctx context.Context, l *lane) (view ledger.GateView, probe bool) {
+// replicas; probe is the version of that write where it is us, else 0.
+func (f *Fleet) pass(ctx context.Context, l *lane) (view ledger.GateView, probe int64) {
 	l.mu.Lock()
 	now := f.ledgerNow()
 	was := l.gate
 	view = was.View(now)
 	if !view.Probe {
 		l.mu.Unlock()
-		return view, false
+		return view, 0
 	}
 	trying := was.Probing(f.o.Rules)
 	l.gate, l.local = fixed(trying, now), true // so that nobody else here tries
@@ -76,7 +85,7 @@ func (f *Fleet) pass(ctx context.Context, l *lane) (view ledger.GateView, probe 
 	written, err := f.write(ctx, trying)
 	if err == nil {
 		f.adopt(l, written)
-		return view, true
+		return view, written.Version
 	}
 	if errors.Is(err, ledger.ErrStale) {
 		_ = f.reload(ctx, l) // where that fails too, we stay at a distance until the next look
@@ -91,18 +100,18 @@ func (f *Fleet) pass(ctx context.Context, l *lane) (view ledger.GateView, probe 
 	}
 	view = l.gate.View(now)
 	// Open again means that somebody's probe went well in between; the visitor comes back for it.
-	return ledger.GateView{Wait: max(view.Wait, f.o.Refresh), Class: view.Class}, false
+	return ledger.GateView{Wait: max(view.Wait, f.o.Refresh), Class: view.Class}, 0
 }
 
 // move is the gate after a call. Here it moves at once, so that many calls that fail together close it
 // once; then for everybody, if the store can be reached.
-func (f *Fleet) move(ctx context.Context, l *lane, result ledger.Result, wait time.Duration, probe bool) time.Duration {
+func (f *Fleet) move(ctx context.Context, l *lane, result ledger.Result, wait time.Duration, probe int64) time.Duration {
 	l.mu.Lock()
 	inRow := l.counted(result)
 	for range swapTries {
 		now := f.ledgerNow()
-		next, news := l.gate.After(result, wait, inRow, probe, f.o.Rules, now)
-		if probe && result == ledger.ResultNotCalled {
+		next, news := l.gate.After(result, wait, inRow, probe > 0, f.o.Rules, now)
+		if probe > 0 && l.gate.Version == probe && result == ledger.ResultNotCalled {
 			next.ClosedUntil, news = ledger.Moment{}, true // it did not try: the next one may
 		}
 		if !news {
