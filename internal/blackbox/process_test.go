@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -46,6 +47,12 @@ func testAll(m *testing.M) int {
 	build := exec.Command("go", "build", "-o", binary, "github.com/sendonce/sendonce/cmd/sendonce")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the gateway: %v\n%s", err, out)
+		return 1
+	}
+	// Tests mostly wait for processes, so more of them than there are cores may do so at once.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
@@ -170,10 +177,32 @@ func serve(t *testing.T, c config) *gateway {
 // start runs the binary and waits for its listeners. The error holds what it wrote when it ended instead.
 func start(t *testing.T, args ...string) (*gateway, error) {
 	t.Helper()
+	g, err := launch(t, t.TempDir(), args...)
+	if err != nil {
+		return nil, err
+	}
+	line, err := g.says(`"msg":"serving"`)
+	if err != nil {
+		return nil, err
+	}
+	var at struct {
+		Listen    string `json:"listen"`
+		OpsListen string `json:"ops_listen"`
+	}
+	if err := json.Unmarshal([]byte(line), &at); err != nil {
+		return nil, err
+	}
+	g.url, g.ops = "http://"+at.Listen, "http://"+at.OpsListen
+	return g, nil
+}
+
+// launch runs the binary in a folder.
+func launch(t *testing.T, dir string, args ...string) (*gateway, error) {
+	t.Helper()
 	g := &gateway{t: t, cmd: exec.Command(binary, args...), log: &journal{}, ended: make(chan struct{})}
 	g.cmd.Stdout = g.log
 	g.cmd.Stderr = g.log
-	g.cmd.Dir = t.TempDir()
+	g.cmd.Dir = dir
 	if err := g.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -187,24 +216,22 @@ func start(t *testing.T, args ...string) (*gateway, error) {
 			t.Logf("the gateway's log:\n%s", g.log.tail(30))
 		}
 	})
+	return g, nil
+}
+
+// says waits for the first whole line that contains part.
+func (g *gateway) says(part string) (string, error) {
 	for deadline := time.After(20 * time.Second); ; {
-		if line, ok := g.log.find(`"msg":"serving"`); ok {
-			var at struct {
-				Listen    string `json:"listen"`
-				OpsListen string `json:"ops_listen"`
-			}
-			if err := json.Unmarshal([]byte(line), &at); err != nil {
-				return nil, err
-			}
-			g.url, g.ops = "http://"+at.Listen, "http://"+at.OpsListen
-			return g, nil
+		moved := g.log.moved() // before looking, so that no line is missed
+		if line, ok := g.log.find(part); ok {
+			return line, nil
 		}
 		select {
 		case <-g.ended:
-			return nil, fmt.Errorf("the gateway ended: %v\n%s", g.exited, g.log.tail(50))
+			return "", fmt.Errorf("the gateway ended: %v\n%s", g.exited, g.log.tail(50))
 		case <-deadline:
-			return nil, errors.New("the gateway does not listen")
-		case <-g.log.moved():
+			return "", fmt.Errorf("the gateway does not say %s", part)
+		case <-moved:
 		}
 	}
 }

@@ -212,6 +212,7 @@ type line struct {
 	Outcome  string    `json:"outcome"`
 	Status   int       `json:"status"`
 	Number   int       `json:"number"`
+	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished"`
 	At       time.Time `json:"at"`
 	Text     string    `json:"text"`
