@@ -75,7 +75,7 @@ type Options struct {
 	// met no route.
 	Wrap func(http.Handler) http.Handler
 	Log  *slog.Logger     // nil discards
-	Now  func() time.Time // nil is time.Now; it judges failed logins and words Retry-After, nothing else
+	Now  func() time.Time // nil is time.Now; it judges failed logins and words Retry-After and dues, nothing else
 }
 
 // New is the whole surface: what [NewPublic] and [NewAdmin] serve, on one listener.

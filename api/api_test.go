@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -195,6 +197,12 @@ func (h *house) check(r *http.Request, w *httptest.ResponseRecorder, pattern str
 			h.t.Errorf("%s %s: answers with %s", r.Method, r.URL, name)
 		}
 	}
+	if body := w.Body.String(); body != "" && !strings.HasSuffix(body, "\n") {
+		h.t.Errorf("%s %s: the body does not end its line: %q", r.Method, r.URL, body)
+	}
+	if length := w.Header().Get("Content-Length"); length != "" && length != strconv.Itoa(w.Body.Len()) {
+		h.t.Errorf("%s %s: %s bytes are announced, %d came", r.Method, r.URL, length, w.Body.Len())
+	}
 	var operation *openapi3.Operation
 	if pattern != "" {
 		operation = h.doc.Paths.Value(pattern).GetOperation(r.Method)
@@ -233,6 +241,9 @@ func (h *house) problem(w *httptest.ResponseRecorder) wire.Problem {
 	var p wire.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 		h.t.Fatal(err)
+	}
+	if want := fmt.Sprintf(`{"type":%q,"title":%q,"status":%d,"code":%q,"detail":`, p.Type, p.Title, p.Status, p.Code); !strings.HasPrefix(w.Body.String(), want) {
+		h.t.Errorf("the problem is told in another order: %s", w.Body)
 	}
 	if p.Status != w.Code {
 		h.t.Errorf("the problem says %d under status %d", p.Status, w.Code)

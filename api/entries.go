@@ -1,7 +1,9 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/sendonce/sendonce/api/internal/wire"
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -35,7 +37,7 @@ func (s *server) entries(w http.ResponseWriter, r *http.Request, _ Caller) {
 func (s *server) story(w http.ResponseWriter, r *http.Request, _ Caller) {
 	id, ok := ledger.ParseEntryID(pathParam(r, "id"))
 	if !ok {
-		s.fail(w, r, errNotFound)
+		s.fail(w, r, errNoEntry)
 		return
 	}
 	story, err := s.Story.Story(r.Context(), id)
@@ -43,30 +45,51 @@ func (s *server) story(w http.ResponseWriter, r *http.Request, _ Caller) {
 		s.fail(w, r, unavailable(err))
 		return
 	}
-	entry, conflicts := entryOf(story.Entry, s.Now()), len(story.Conflicts)
+	now := s.Now()
+	entry, conflicts := entryOf(story.Entry, now), len(story.Conflicts)
 	entry.Conflicts = &conflicts
+	faults := faultsOf(story)
 	writeJSON(w, http.StatusOK, wire.Story{
-		Entry: entry, Timeline: linesOf(story.Timeline), Conflicts: conflictsOf(story.Conflicts),
+		Entry: entry, Faults: faults, Timeline: linesOf(story, faults, now), Conflicts: conflictsOf(story.Conflicts),
 	})
 }
 
-func linesOf(events []ledger.Event) []wire.Line {
-	lines := make([]wire.Line, len(events))
-	for i, e := range events {
-		lines[i] = lineOf(e)
+// faultsOf is what was wrong with a message that nobody could read, as its dead letter keeps it; none once
+// it is purged.
+func faultsOf(story ledger.Story) []string {
+	if story.Entry.Type != ledger.MalformedType || story.Payload == nil {
+		return nil
+	}
+	var kept struct {
+		Faults []string `json:"faults"`
+	}
+	if err := json.Unmarshal(story.Payload.Metadata, &kept); err != nil {
+		return nil
+	}
+	return kept.Faults
+}
+
+func linesOf(story ledger.Story, faults []string, now time.Time) []wire.Line {
+	lines := make([]wire.Line, len(story.Timeline))
+	for i, e := range story.Timeline {
+		beside := aside{faults: faults, now: now}
+		if i == len(lines)-1 && story.Entry.State == ledger.Waiting {
+			beside.due = story.Entry.Due.On(now)
+		}
+		lines[i] = lineOf(e, sentence(e, beside))
 	}
 	return lines
 }
 
-func lineOf(e ledger.Event) wire.Line {
+func lineOf(e ledger.Event, text string) wire.Line {
 	line := wire.Line{
-		Version: e.Version, At: e.At.UTC(), Kind: wire.LineKind(e.Kind), Text: sentence(e),
+		Version: e.Version, At: e.At.UTC(), Kind: wire.LineKind(e.Kind), Text: text,
 		State: wire.State(e.State), Reason: string(e.Reason),
 		Origin: string(e.Origin), Source: e.Source, MessageID: e.Message, DeliveryCount: e.Count,
 		Number: e.Number, Provider: e.Provider, Started: e.Started.UTC(), Finished: e.Finished.UTC(),
 	}
-	if e.Kind == ledger.EventDecision {
-		return line // no call, so no outcome: its zero value would read as doubt
+	if e.Kind == ledger.EventDecision && e.Outcome.Result != ledger.ResultNotCalled {
+		return line // no claim, so no outcome: its zero value would read as doubt
 	}
 	line.Outcome = wire.LineOutcome(e.Outcome.Result.String())
 	line.Receipt, line.Status, line.Code = e.Outcome.Receipt, e.Outcome.Status, e.Outcome.Code

@@ -58,8 +58,10 @@ func TestTheDocumentNamesEveryParameterOfAList(t *testing.T) {
 func TestAQueryThatIsNotUnderstoodIsRefusedWhole(t *testing.T) {
 	h := newHouse(t, &collaborators{})
 	for query, field := range map[string]string{
-		"sort=created_at%3Bselect":     "",
-		"canary=canary":                "",
+		"sort=canary%3Bselect":         "sort",
+		"canari=canary":                "canari",
+		"a%00%C3%A4%22=canary":         `a\x00\u00e4\"`,
+		strings.Repeat("n", 65) + "=1": strings.Repeat("n", 64),
 		"state=DEAD":                   "state",
 		"state=DEAD'+OR+'1'%3D'1":      "state",
 		"state=pending":                "state",
@@ -209,11 +211,11 @@ func TestAStoryReadsLikeOne(t *testing.T) {
 	got := decoded[wire.Story](t, w)
 	want := []wire.Line{
 		{
-			Version: 1, At: testNow, Kind: "decision", Text: "Pushed by reservations: the provider's gate is closed; it waits.",
+			Version: 1, At: testNow, Kind: "decision", Text: "Pushed by reservations: its provider is left alone for now (its gate is closed); it waits.",
 			State: "waiting", Reason: "gate_closed", Origin: "push", Source: "reservations", MessageID: "m-9", DeliveryCount: 2, Provider: "mail",
 		},
 		{
-			Version: 3, At: testNow.Add(time.Second), Kind: "attempt", Text: "Attempt 1 at mail was accepted (202), receipt r-1, to come back after 2 s.",
+			Version: 3, At: testNow.Add(time.Second), Kind: "attempt", Text: "Attempt 1 at mail was accepted (202), receipt r-1.",
 			State: "sent", Reason: "accepted", Origin: "worker", Number: 1, Provider: "mail",
 			Started: testNow, Finished: testNow.Add(time.Second), Outcome: "accepted", Receipt: "r-1", Status: 202,
 			RequestID: "q-1", Cause: "status", RetryAfterSeconds: 2,
@@ -224,6 +226,102 @@ func TestAStoryReadsLikeOne(t *testing.T) {
 	}
 	if got.Entry.Conflicts == nil || *got.Entry.Conflicts != 1 || len(got.Conflicts) != 1 || got.Conflicts[0].ContentHash != "beef" {
 		t.Errorf("conflicts are %s", w.Body)
+	}
+}
+
+func TestAStoryIsToldTopDown(t *testing.T) {
+	e := entry(func(e *ledger.Entry) { e.Class = ledger.ClassUnknown })
+	h := newHouse(t, &collaborators{story: func(context.Context, ledger.Identity) (ledger.Story, error) {
+		return ledger.Story{Entry: e, Timeline: []ledger.Event{{
+			Version: 2, Kind: ledger.EventAttempt, State: ledger.Sent, Reason: ledger.ReasonAccepted, Number: 1, Provider: "mail", At: testNow,
+			Outcome: ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r-1"},
+		}}}, nil
+	}})
+	body := h.wants(request("GET", "/v1/admin/entries/"+e.EntryID(), "support", ""), 200, "").Body.String()
+	for _, members := range [][]string{
+		{"entry", "id", "reminder_id", "type", "channel", "state", "reason", "class", "provider", "receipt", "attempts", "version", "timeline", "conflicts"},
+		{"timeline", "version", "at", "kind", "text", "state", "reason", "number", "provider", "outcome", "receipt"},
+	} {
+		rest := body
+		for _, member := range members {
+			_, after, found := strings.Cut(rest, `"`+member+`":`)
+			if !found {
+				t.Fatalf("%s stands in another order than %v: %s", member, members, body)
+			}
+			rest = after
+		}
+	}
+}
+
+func TestTheStoryOfADeadLetterThatNobodyCouldReadTellsWhatWasWrong(t *testing.T) {
+	malformed := entry(func(e *ledger.Entry) {
+		e.Type, e.State, e.Class, e.Reason, e.Receipt = ledger.MalformedType, ledger.Dead, ledger.ClassMalformed, ledger.ReasonMalformed, ""
+	})
+	born := ledger.Event{
+		Version: 1, Kind: ledger.EventDecision, State: ledger.Dead, Reason: ledger.ReasonMalformed, Origin: ledger.OriginPush, Source: "seats", At: testNow,
+	}
+	kept := func(metadata string) *ledger.Payload {
+		return &ledger.Payload{Raw: []byte("canary"), Metadata: []byte(metadata)}
+	}
+	const purged = "Pushed by seats; it is a dead letter, since it could not be read."
+	for name, c := range map[string]struct {
+		entry   ledger.Entry
+		payload *ledger.Payload
+		faults  []string
+		text    string
+	}{
+		"kept": {
+			malformed, kept(`{"faults":["to is required","type is required"]}`),
+			[]string{"to is required", "type is required"},
+			"Pushed by seats; it is a dead letter, since it could not be read: to is required; type is required.",
+		},
+		"purged":  {malformed, nil, nil, purged},
+		"unkept":  {malformed, kept(""), nil, purged},
+		"mangled": {malformed, kept(`{"faults": "canary"}`), nil, purged},
+		"no fault of a reminder, whose metadata is its own": {entry(nil), kept(`{"faults": ["canary"]}`), nil, purged},
+	} {
+		h := newHouse(t, &collaborators{story: func(context.Context, ledger.Identity) (ledger.Story, error) {
+			return ledger.Story{Entry: c.entry, Payload: c.payload, Timeline: []ledger.Event{born}}, nil
+		}})
+		w := h.wants(request("GET", "/v1/admin/entries/"+c.entry.EntryID(), "support", ""), 200, "")
+		got := decoded[wire.Story](t, w)
+		if diff := cmp.Diff(c.faults, got.Faults); diff != "" || got.Timeline[0].Text != c.text {
+			t.Errorf("%s: %s %s", name, got.Timeline[0].Text, diff)
+		}
+		if strings.Contains(w.Body.String(), "canary") {
+			t.Errorf("%s: the story tells the message: %s", name, w.Body)
+		}
+	}
+}
+
+func TestOnlyTheLastLineOfAnEntryThatWaitsTellsItsDue(t *testing.T) {
+	e := entry(func(e *ledger.Entry) {
+		e.State, e.Reason, e.Receipt, e.Due = ledger.Waiting, ledger.ReasonNotCalled, "", ledger.At(testNow.Add(time.Minute))
+	})
+	waits := ledger.Event{Kind: ledger.EventDecision, State: ledger.Waiting, Reason: ledger.ReasonGateClosed, Origin: ledger.OriginWorker, At: testNow}
+	last := waits
+	last.Reason, last.Outcome = ledger.ReasonNotCalled, ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "deadline"}
+	h := newHouse(t, &collaborators{story: func(context.Context, ledger.Identity) (ledger.Story, error) {
+		return ledger.Story{Entry: e, Timeline: []ledger.Event{waits, last}}, nil
+	}})
+	lines := decoded[wire.Story](t, h.wants(request("GET", "/v1/admin/entries/"+e.EntryID(), "support", ""), 200, "")).Timeline
+	if !strings.HasSuffix(lines[0].Text, "it waits.") || !strings.HasSuffix(lines[1].Text, "it waits until 2031-03-04T09:01:00Z.") {
+		t.Errorf("told as %q and %q", lines[0].Text, lines[1].Text)
+	}
+	if lines[0].Outcome != "" || lines[1].Outcome != "not_called" || lines[1].Cause != "deadline" {
+		t.Errorf("a call that was not made is told as %+v", lines[1])
+	}
+}
+
+func TestAFaultOfAListSaysWhatIsAllowed(t *testing.T) {
+	h := newHouse(t, &collaborators{})
+	p := decoded[wire.Problem](t, h.wants(request("GET", "/v1/admin/entries?state=lost&sort=x", "support", ""), 400, wire.ProblemCodeInvalid))
+	want := []wire.Fault{
+		{Field: "sort", Problem: "is not a parameter of this list"},
+		{Field: "state", Problem: "must be one of sending, waiting, unknown, sent, dead, dropped"},
+	}
+	if diff := cmp.Diff(want, p.Errors); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *server) readPage(rawQuery string) (page, error) {
 		value := values[name][0]
 		switch {
 		case !known && name != "limit" && name != "cursor":
-			fault("", "has a parameter that is not known here")
+			fault(shown(name), "is not a parameter of this list")
 		case len(values[name]) > 1:
 			fault(name, "is given more than once")
 		case value == "":
@@ -91,6 +91,13 @@ func (s *server) readPage(rawQuery string) (page, error) {
 	return p, nil
 }
 
+// shown is a parameter's name, safe to repeat and bounded to 64 bytes: what is more is cut, what is no
+// printable ASCII is escaped.
+func shown(name string) string {
+	quoted := strconv.QuoteToASCII(name[:min(len(name), 64)])
+	return quoted[1 : len(quoted)-1]
+}
+
 func readLimit(q *ledger.Query, value string) string {
 	limit, err := strconv.Atoi(value)
 	if err != nil || limit < 1 || limit > pageMax {
@@ -112,9 +119,13 @@ func word(field func(*ledger.Query) *string) func(*ledger.Query, string) string 
 }
 
 func oneOf[T ~string](words []T, field func(*ledger.Query) *T) func(*ledger.Query, string) string {
+	allowed := make([]string, len(words))
+	for i, word := range words {
+		allowed[i] = string(word)
+	}
 	return func(q *ledger.Query, value string) string {
-		if !slices.Contains(words, T(value)) {
-			return "is none of the words that it can be"
+		if !slices.Contains(allowed, value) {
+			return "must be one of " + strings.Join(allowed, ", ")
 		}
 		*field(q) = T(value)
 		return ""

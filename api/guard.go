@@ -20,7 +20,7 @@ func (e edge) guard(r chi.Router, hosts []string) {
 	if len(hosts) > 0 {
 		r.Use(e.withHosts(hosts))
 	}
-	r.NotFound(func(w http.ResponseWriter, req *http.Request) { e.fail(w, req, errNotFound) })
+	r.NotFound(func(w http.ResponseWriter, req *http.Request) { e.fail(w, req, errNoPath) })
 	r.MethodNotAllowed(func(w http.ResponseWriter, req *http.Request) { e.wrongMethod(w, req, r) })
 }
 
@@ -100,7 +100,7 @@ func (e edge) wrongMethod(w http.ResponseWriter, r *http.Request, routes chi.Rou
 		}
 	}
 	if len(allowed) == 0 {
-		e.fail(w, r, errNotFound)
+		e.fail(w, r, errNoPath)
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))

@@ -19,7 +19,10 @@ var (
 	errUnauthenticated  = errors.New("api: unauthenticated")
 	errForbidden        = errors.New("api: forbidden")
 	errTooManyFailures  = errors.New("api: too many failures")
-	errNotFound         = errors.New("api: not found")
+	errNoPath           = errors.New("api: no such path")
+	errNoSource         = errors.New("api: no such source")
+	errNoReminder       = errors.New("api: no such reminder")
+	errNoEntry          = errors.New("api: no such entry")
 	errMethodNotAllowed = errors.New("api: method not allowed")
 	errTimeout          = errors.New("api: the body did not arrive in time")
 	errUnreadable       = errors.New("api: the body did not arrive whole")
@@ -27,6 +30,7 @@ var (
 	errMediaType        = errors.New("api: media type")
 	errMisdirected      = errors.New("api: misdirected")
 	errConflict         = errors.New("api: conflict")
+	errUnrecorded       = errors.New("api: nothing is recorded yet")
 	errUnavailable      = errors.New("api: unavailable")
 	errInternal         = errors.New("api: internal")
 )
@@ -42,15 +46,19 @@ var problems = []struct {
 	{errUnauthenticated, http.StatusUnauthorized, wire.ProblemCodeUnauthenticated, "A bearer token of a known caller is required."},
 	{errForbidden, http.StatusForbidden, wire.ProblemCodeForbidden, "The caller's role does not allow this."},
 	{errTooManyFailures, http.StatusTooManyRequests, wire.ProblemCodeTooManyFailures, "Too many wrong tokens came from this address."},
-	{errNotFound, http.StatusNotFound, wire.ProblemCodeNotFound, "There is nothing here."},
-	{ledger.ErrNotFound, http.StatusNotFound, wire.ProblemCodeNotFound, "There is nothing here."},
+	{errNoPath, http.StatusNotFound, wire.ProblemCodeNotFound, "Nothing is served under this path."},
+	{errNoSource, http.StatusNotFound, wire.ProblemCodeNotFound, "There is no push source of this name."},
+	{errNoReminder, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this reminder_id."},
+	{errNoEntry, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this id."},
+	{ledger.ErrNotFound, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this id."},
 	{errMethodNotAllowed, http.StatusMethodNotAllowed, wire.ProblemCodeMethodNotAllowed, "The method is not allowed here: see Allow."},
 	{errTimeout, http.StatusRequestTimeout, wire.ProblemCodeTimeout, "The body did not arrive in time."},
 	{errUnreadable, http.StatusBadRequest, wire.ProblemCodeInvalid, "The body did not arrive whole."},
 	{errTooLarge, http.StatusRequestEntityTooLarge, wire.ProblemCodeTooLarge, "The body is larger than 256 KiB."},
-	{errMediaType, http.StatusUnsupportedMediaType, wire.ProblemCodeUnsupportedMediaType, "The body must be of a media type that is taken here, without a content coding."},
-	{errMisdirected, http.StatusMisdirectedRequest, wire.ProblemCodeMisdirected, "This host is not served here."},
+	{errMediaType, http.StatusUnsupportedMediaType, wire.ProblemCodeUnsupportedMediaType, "Send Content-Type: application/json, without a Content-Encoding."},
+	{errMisdirected, http.StatusMisdirectedRequest, wire.ProblemCodeMisdirected, "The host in the Host header is not served here."},
 	{errConflict, http.StatusConflict, wire.ProblemCodeConflict, "This identity stands with other content. The first content stands, and this one was not sent."},
+	{errUnrecorded, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "Nothing is recorded yet. Repeat the same request."},
 	{errUnavailable, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "The ledger cannot be reached. Repeat the request later."},
 	{errInternal, http.StatusInternalServerError, wire.ProblemCodeInternal, "Something went wrong here."},
 }
@@ -131,6 +139,7 @@ func write(w http.ResponseWriter, status int, mediaType string, body any) {
 	if err != nil {
 		panic(fmt.Errorf("api: a document of ours cannot be written: %w", err)) // e.g. a year beyond 9999
 	}
+	document = append(document, '\n') // for people at a terminal
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(document)))
 	w.WriteHeader(status)

@@ -25,7 +25,7 @@ func (s *server) push(w http.ResponseWriter, r *http.Request) {
 	name := pathParam(r, "source")
 	source, known := s.Sources[name]
 	if !known {
-		s.fail(w, r, errNotFound)
+		s.fail(w, r, errNoSource)
 		return
 	}
 	if isCoded(r.Header) {

@@ -52,8 +52,8 @@ func TestAPushReachesTheDeskAsItCameAndIsAnsweredByItsFormat(t *testing.T) {
 
 func TestAPushThatIsNotAuthenticReachesNobody(t *testing.T) {
 	h := newHouse(t, &collaborators{})
-	h.wants(push("letters", "", "x"), http.StatusUnauthorized, "")
-	h.wants(push("letters", "password-canary", "x"), http.StatusUnauthorized, "")
+	h.wants(push("letters", "", "x"), http.StatusUnauthorized, wire.ProblemCodeUnauthenticated)
+	h.wants(push("letters", "password-canary", "x"), http.StatusUnauthorized, wire.ProblemCodeUnauthenticated)
 	h.wants(push("nobody", "letter-secret", "x"), http.StatusNotFound, wire.ProblemCodeNotFound)
 	if strings.Contains(h.log.String(), "canary") {
 		t.Errorf("the log has the password: %s", h.log)
@@ -113,7 +113,7 @@ func TestABodyThatDoesNotArriveWholeMayComeAgain(t *testing.T) {
 		r := push("letters", "letter-secret", "")
 		r.ContentLength = -1
 		r.Body = io.NopCloser(&faultReader{bytes.NewReader([]byte("half")), err})
-		h.wants(r, http.StatusServiceUnavailable, "")
+		h.wants(r, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable)
 	}
 }
 
@@ -130,5 +130,5 @@ func TestACompressedPushIsNotOpened(t *testing.T) {
 	}
 	r := push("letters", "letter-secret", "x")
 	r.Header["Content-Encoding"] = []string{"identity", "deflate"}
-	h.wants(r, 415, "")
+	h.wants(r, 415, wire.ProblemCodeUnsupportedMediaType)
 }

@@ -38,7 +38,7 @@ func (s *server) request(w http.ResponseWriter, r *http.Request, caller Caller) 
 	case err != nil:
 		s.fail(w, r, unavailable(err))
 	case reply.Entry.Absent():
-		s.fail(w, r, errUnavailable)
+		s.fail(w, r, errUnrecorded) // be it that a send is under way: nothing durable is no promise
 	case reply.Conflict:
 		p := problemOf(errConflict)
 		p.Entry = entryOf(reply.Entry, s.Now())
@@ -69,7 +69,7 @@ func (s *server) accepted(w http.ResponseWriter, reply ledger.Reply) {
 func (s *server) reminder(w http.ResponseWriter, r *http.Request, _ Caller) {
 	id := pathParam(r, "reminder_id")
 	if !idGrammar.MatchString(id) {
-		s.fail(w, r, errNotFound)
+		s.fail(w, r, errNoReminder)
 		return
 	}
 	entries, err := s.Reminder.ByReminder(r.Context(), id)
@@ -77,7 +77,7 @@ func (s *server) reminder(w http.ResponseWriter, r *http.Request, _ Caller) {
 	case err != nil:
 		s.fail(w, r, unavailable(err))
 	case len(entries) == 0:
-		s.fail(w, r, errNotFound)
+		s.fail(w, r, errNoReminder)
 	default:
 		writeJSON(w, http.StatusOK, wire.EntryList{Items: entriesOf(entries, s.Now())})
 	}
@@ -96,7 +96,7 @@ func (s *server) cancel(w http.ResponseWriter, r *http.Request, caller Caller) {
 	case err != nil:
 		s.fail(w, r, unavailable(err))
 	case len(cancelled) == 0:
-		s.fail(w, r, errNotFound)
+		s.fail(w, r, errNoReminder)
 	default:
 		writeJSON(w, http.StatusOK, cancelledOf(cancelled))
 	}

@@ -73,6 +73,16 @@ func TestARequestIsAnsweredByWhereItsEntryStands(t *testing.T) {
 		{name: "conflict", reply: ledger.Reply{Ack: true, Conflict: true, Entry: entry(nil)}, status: 409, code: wire.ProblemCodeConflict},
 		{name: "nothing recorded", reply: ledger.Reply{}, status: 503, code: wire.ProblemCodeUnavailable, retryAfter: "5"},
 		{
+			name: "in flight, and nothing recorded", reply: ledger.Reply{InFlight: true, RetryAfter: time.Second},
+			status: 503, code: wire.ProblemCodeUnavailable, retryAfter: "5",
+		},
+		{
+			name: "in flight, and recorded", reply: ledger.Reply{InFlight: true, RetryAfter: 29 * time.Second, Entry: entry(func(e *ledger.Entry) {
+				e.State, e.Reason, e.Receipt = ledger.Sending, ledger.ReasonClaimed, ""
+			})},
+			status: 202, retryAfter: "29", location: "/v1/reminders/rem-1842",
+		},
+		{
 			name: "no ledger", reply: ledger.Reply{Entry: entry(nil)}, err: errors.New("dial tcp: db-canary refused"),
 			status: 503, code: wire.ProblemCodeUnavailable, retryAfter: "5",
 		},
@@ -263,22 +273,27 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 			return ledger.Story{}, ledger.ErrNotFound
 		},
 	})
-	for _, r := range []*http.Request{
-		request("GET", "/v1/reminders/absent", "producer", ""),
-		request("GET", "/v1/reminders/%00", "producer", ""),
-		request("GET", "/v1/reminders/%C3%A4", "producer", ""),
-		request("GET", "/v1/reminders/%FF", "producer", ""),
-		request("GET", "/v1/reminders/a%20b", "producer", ""),
-		request("GET", "/v1/reminders/"+strings.Repeat("a", 256), "producer", ""),
-		request("GET", "/v1/reminders/", "producer", ""),
-		request("POST", "/v1/reminders/absent/cancel", "producer", ""),
-		request("GET", "/v1/admin/entries/"+entry(nil).EntryID(), "support", ""),
-		request("GET", "/v1/admin/entries/canary", "support", ""),
-		request("GET", "/v1/admin/entries/"+entry(nil).EntryID()+"=", "support", ""),
+	const reminder, one, path = "No entry is known under this reminder_id.", "No entry is known under this id.", "Nothing is served under this path."
+	for _, c := range []struct{ method, target, token, detail string }{
+		{"GET", "/v1/reminders/absent", "producer", reminder},
+		{"GET", "/v1/reminders/%00", "producer", reminder},
+		{"GET", "/v1/reminders/%C3%A4", "producer", reminder},
+		{"GET", "/v1/reminders/%FF", "producer", reminder},
+		{"GET", "/v1/reminders/a%20b", "producer", reminder},
+		{"GET", "/v1/reminders/" + strings.Repeat("a", 256), "producer", reminder},
+		{"GET", "/v1/reminders/", "producer", path},
+		{"POST", "/v1/reminders/absent/cancel", "producer", reminder},
+		{"GET", "/v1/admin/entries/" + entry(nil).EntryID(), "support", one},
+		{"GET", "/v1/admin/entries/canary", "support", one},
+		{"GET", "/v1/admin/entries/" + entry(nil).EntryID() + "=", "support", one},
+		{"POST", "/v1/push/canary", "", "There is no push source of this name."},
 	} {
-		w := h.wants(r, 404, wire.ProblemCodeNotFound)
+		w := h.wants(request(c.method, c.target, c.token, ""), 404, wire.ProblemCodeNotFound)
 		if strings.Contains(w.Body.String(), "canary") {
-			t.Errorf("%s: the answer repeats what was asked: %s", r.URL, w.Body)
+			t.Errorf("%s: the answer repeats what was asked: %s", c.target, w.Body)
+		}
+		if got := decoded[wire.Problem](t, w).Detail; got != c.detail {
+			t.Errorf("%s: %s", c.target, got)
 		}
 	}
 }

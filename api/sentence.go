@@ -9,44 +9,86 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// sentence tells a line of the timeline to people.
-func sentence(e ledger.Event) string {
-	switch e.Kind {
-	case ledger.EventAttempt:
-		return upper(call(e)) + consequence(e)
-	case ledger.EventLapse:
-		return "The process that held it went silent" + at(e.Provider) + ", and its call may have been made" + consequence(e)
-	case ledger.EventLate:
-		return "A call came back after the entry had moved on: " + call(e) + consequence(e)
+// aside is what the entry tells beyond one line of its timeline.
+type aside struct {
+	faults []string  // why nobody could read it
+	due    time.Time // of an entry that waits, for its last line; else zero
+	now    time.Time
+}
+
+// sentence tells a line of the timeline to people: what happened, why it led where it led, and what that
+// means for the reminder.
+func sentence(e ledger.Event, beside aside) string {
+	told, mark := opening(e)
+	for _, part := range []string{why(e), standing(e, beside)} {
+		if part != "" {
+			told += mark + part
+			mark = "; "
+		}
+	}
+	if e.Reason == ledger.ReasonMalformed && len(beside.faults) > 0 {
+		told += ": " + strings.Join(beside.faults, "; ")
+	}
+	return told + "."
+}
+
+// opening tells what happened, and which mark goes on from there.
+func opening(e ledger.Event) (told, mark string) {
+	switch {
+	case e.Kind == ledger.EventAttempt:
+		return upper(call(e)), "; "
+	case e.Kind == ledger.EventLapse:
+		return "The process that was sending it went silent, and its call" + at(e.Provider) + " may have been accepted", "; "
+	case e.Kind == ledger.EventLate:
+		return "A process came back after the entry had moved on: " + call(e), "; "
+	case e.Reason == ledger.ReasonTakenOver:
+		return "Its broker did not bring it back in time; the ledger takes it over", "; "
+	case cancels(e):
+		return "Cancelled" + by(e.Source), "; "
+	case e.Reason == ledger.ReasonMalformed:
+		return visitor(e), "; "
 	default:
-		return visitor(e) + consequence(e)
+		return visitor(e), ": "
 	}
 }
 
 // call tells what a call to a provider came to, with the evidence.
 func call(e ledger.Event) string {
-	what := "a call"
+	what := "its call"
 	if e.Number > 0 {
 		what = "attempt " + strconv.Itoa(e.Number)
 	}
-	verdict, known := verdicts[e.Outcome.Result]
-	if !known {
+	verdict, evidence := verdicts[e.Outcome.Result], evidenceOf(e.Outcome)
+	if unproven(e) && e.Outcome.Status != 0 {
+		verdict, evidence = "was answered "+evidence[0], evidence[1:]
+	} else if unproven(e) {
 		verdict = verdicts[ledger.ResultUnknown]
 	}
 	told := what + at(e.Provider) + " " + verdict
-	if evidence := evidenceOf(e.Outcome); evidence != "" {
-		told += " (" + evidence + ")"
+	if len(evidence) > 0 {
+		told += " (" + strings.Join(evidence, ", ") + ")"
 	}
-	if e.Outcome.Receipt != "" {
-		told += ", receipt " + e.Outcome.Receipt
+	wait := wholeSeconds(e.Outcome.RetryAfter)
+	switch accepted := e.Outcome.Result == ledger.ResultAccepted; {
+	case unproven(e):
+		return told + ", which does not tell whether it was accepted"
+	case accepted && e.Outcome.Receipt != "":
+		return told + ", receipt " + e.Outcome.Receipt
+	case accepted:
+		return told + ", but its receipt could not be read"
+	case wait > 0:
+		return told + fmt.Sprintf(", with %d s to wait", wait)
+	default:
+		return told
 	}
-	if wait := wholeSeconds(e.Outcome.RetryAfter); wait > 0 {
-		told += fmt.Sprintf(", to come back after %d s", wait)
-	}
-	return told
 }
 
-func evidenceOf(o ledger.Outcome) string {
+// unproven tells whether a call may have been accepted.
+func unproven(e ledger.Event) bool {
+	return e.Outcome.Result.String() == ledger.ResultUnknown.String()
+}
+
+func evidenceOf(o ledger.Outcome) []string {
 	var parts []string
 	if o.Status != 0 {
 		parts = append(parts, strconv.Itoa(o.Status))
@@ -57,53 +99,84 @@ func evidenceOf(o ledger.Outcome) string {
 	if o.Cause != "" && o.Cause != "status" {
 		parts = append(parts, strings.ReplaceAll(o.Cause, "_", " "))
 	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
-// consequence tells where the line left the entry, and why, unless the call says it already.
-func consequence(e ledger.Event) string {
-	if e.Kind == ledger.EventAttempt && e.State == ledger.Sent && e.Reason == ledger.ReasonAccepted {
-		return "."
+// why tells the reason, unless the opening says it already.
+func why(e ledger.Event) string {
+	attempt := e.Kind == ledger.EventAttempt
+	switch {
+	case attempt && (string(e.Reason) == e.Outcome.Result.String() || e.Reason == ledger.ReasonUnanswered),
+		e.Reason == ledger.ReasonLapsed, e.Reason == ledger.ReasonLateAcceptance, e.Reason == ledger.ReasonTakenOver, cancels(e):
+		return ""
+	case e.Reason == ledger.ReasonNotCalled && e.Outcome.Cause != "":
+		return reasons[e.Reason] + " (" + strings.Join(evidenceOf(e.Outcome), ", ") + ")"
 	}
-	why, known := reasons[e.Reason]
-	if !known {
-		why = strings.ReplaceAll(string(e.Reason), "_", " ")
+	if told, known := reasons[e.Reason]; known {
+		return told
 	}
-	if e.Kind != ledger.EventDecision && string(e.Reason) == e.Outcome.Result.String() || e.Reason == ledger.ReasonLapsed {
-		why = ""
+	return strings.ReplaceAll(string(e.Reason), "_", " ")
+}
+
+// standing tells what the line means for the reminder, unless what was told says it.
+func standing(e ledger.Event, beside aside) string {
+	if complete[e.Reason] {
+		return ""
 	}
-	parts := make([]string, 0, 2)
-	for _, part := range []string{why, standings[e.State]} {
-		if part != "" {
-			parts = append(parts, part)
-		}
+	switch {
+	case e.State == ledger.Waiting && beside.due.After(beside.now):
+		return "it waits until " + beside.due.UTC().Format(time.RFC3339)
+	case e.State == ledger.Waiting && !beside.due.IsZero():
+		return "it has been due since " + beside.due.UTC().Format(time.RFC3339)
+	case e.State == ledger.Sending && cancels(e):
+		return "a call may be on its way, and no other will follow"
+	case e.State == ledger.Unknown:
+		return undecided(e)
+	default:
+		return standings[e.State]
 	}
-	if len(parts) == 0 {
-		return "."
+}
+
+// undecided tells that the entry may have been sent, where the opening does not, and what follows.
+func undecided(e ledger.Event) string {
+	follows := "is not repeated without a decision"
+	if e.Reason == ledger.ReasonCancelled {
+		follows = "will not be repeated"
 	}
-	mark := "; "
-	if e.Kind == ledger.EventDecision {
-		mark = ": "
+	switch attempt := e.Kind == ledger.EventAttempt; {
+	case e.Kind == ledger.EventLapse, attempt && unproven(e):
+		return "it " + follows
+	case attempt: // this one is proven unsent; the doubt is about an earlier one
+		return "it may have been sent before, and " + follows
+	default:
+		return standings[ledger.Unknown] + ", and " + follows
 	}
-	return mark + strings.Join(parts, "; ") + "."
+}
+
+// cancels tells whether the line is a caller's cancel, and not what follows from one later.
+func cancels(e ledger.Event) bool {
+	return e.Kind == ledger.EventDecision && e.Reason == ledger.ReasonCancelled && e.Origin == ledger.OriginAPI
 }
 
 // visitor tells who came.
 func visitor(e ledger.Event) string {
-	by := ""
-	if e.Source != "" {
-		by = " by " + e.Source
-	}
 	switch e.Origin {
 	case ledger.OriginPush:
-		return "Pushed" + by
+		return "Pushed" + by(e.Source)
 	case ledger.OriginAPI:
-		return "Asked" + by
+		return "Asked for" + by(e.Source)
 	case ledger.OriginWorker:
 		return "Looked at by the ledger"
 	default:
-		return "Decided" + by
+		return "Decided" + by(e.Source)
 	}
+}
+
+func by(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " by " + name
 }
 
 func at(provider string) string {
@@ -122,12 +195,12 @@ func wholeSeconds(d time.Duration) int {
 
 // verdicts complete "attempt 1 at mail …".
 var verdicts = map[ledger.Result]string{
-	ledger.ResultUnknown:     "may have been accepted",
+	ledger.ResultUnknown:     "ended without a readable answer",
 	ledger.ResultAccepted:    "was accepted",
 	ledger.ResultRefused:     "was refused",
-	ledger.ResultGone:        "met a recipient that is no more",
-	ledger.ResultCredentials: "was turned away for our credentials or set-up",
-	ledger.ResultThrottled:   "was throttled",
+	ledger.ResultGone:        "was refused, since the recipient is no more",
+	ledger.ResultCredentials: "was turned away because of our credentials or set-up",
+	ledger.ResultThrottled:   "was asked to come back later",
 	ledger.ResultUnreachable: "did not get through",
 	ledger.ResultNotCalled:   "was not made",
 }
@@ -136,56 +209,63 @@ var verdicts = map[ledger.Result]string{
 var standings = map[ledger.State]string{
 	ledger.Sending: "it is being sent",
 	ledger.Waiting: "it waits",
-	ledger.Unknown: "it may have been sent, and is not repeated without a decision",
+	ledger.Unknown: "it may have been sent",
 	ledger.Sent:    "it is sent",
 	ledger.Dead:    "it is a dead letter",
 	ledger.Dropped: "it will not be sent",
 }
 
+// complete are the reasons that say themselves what they mean for the reminder, or that they mean nothing.
+var complete = map[ledger.Reason]bool{
+	ledger.ReasonAccepted: true, ledger.ReasonAssumed: true, ledger.ReasonClaimed: true,
+	ledger.ReasonTakenOver: true, ledger.ReasonMalformed: true, ledger.ReasonLateFailure: true,
+	ledger.ReasonPossibleSecondSend: true, ledger.ReasonReplayed: true,
+}
+
 // reasons tell each of the ledger's words.
 var reasons = map[ledger.Reason]string{
-	ledger.ReasonClaimed:        "a holder took it",
+	ledger.ReasonClaimed:        "it is being sent already",
 	ledger.ReasonAccepted:       "the provider accepted it",
 	ledger.ReasonLateAcceptance: "the provider had accepted it",
 	ledger.ReasonAssumed:        "by policy it counts as sent, which nothing proves",
 
-	ledger.ReasonScheduled:           "its time has not come",
-	ledger.ReasonLedgerRetries:       "its source leaves it to the ledger",
-	ledger.ReasonGateClosed:          "the provider's gate is closed",
-	ledger.ReasonNoCapacity:          "the provider has no free slot",
+	ledger.ReasonScheduled:           "its time has not come yet",
+	ledger.ReasonLedgerRetries:       "its source leaves the sending to the ledger",
+	ledger.ReasonGateClosed:          "its provider is left alone for now (its gate is closed)",
+	ledger.ReasonNoCapacity:          "its provider is busy with other reminders",
 	ledger.ReasonRelevanceUnanswered: "nobody answered whether it is still wanted",
-	ledger.ReasonThrottled:           "the provider asked to be left alone",
+	ledger.ReasonThrottled:           "the provider asked to come back later",
 	ledger.ReasonUnreachable:         "the provider could not be reached",
 	ledger.ReasonCredentials:         "our credentials or set-up at the provider are wrong",
-	ledger.ReasonRepeatable:          "the provider's contract makes a repeat harmless",
+	ledger.ReasonRepeatable:          "a repeat is harmless by the provider's contract",
 	ledger.ReasonRiskTaken:           "by policy the risk of a second send is taken",
-	ledger.ReasonNotCalled:           "the time for the call had passed",
+	ledger.ReasonNotCalled:           "no call was made",
 	ledger.ReasonProviderGone:        "its provider is not configured now",
-	ledger.ReasonTakenOver:           "its broker did not bring it back, so the ledger does",
-	ledger.ReasonRequested:           "a caller asked for it, so the ledger brings it back",
-	ledger.ReasonFailedOver:          "it goes to another provider, since it is proven unsent at the first",
+	ledger.ReasonTakenOver:           "the ledger takes it over from its broker",
+	ledger.ReasonRequested:           "the ledger sees to it from now on",
+	ledger.ReasonFailedOver:          "it moves to another provider, since it is proven unsent at the first",
 
-	ledger.ReasonUnanswered:     "the call ended without a readable answer",
-	ledger.ReasonLapsed:         "its holder went silent",
-	ledger.ReasonTooManyLapses:  "several holders in a row went silent",
-	ledger.ReasonWindowEnded:    "the time in which a repeat is harmless has passed",
+	ledger.ReasonUnanswered:     "nobody knows whether it was accepted",
+	ledger.ReasonLapsed:         "the process that was sending it went silent",
+	ledger.ReasonTooManyLapses:  "that happened too often",
+	ledger.ReasonWindowEnded:    "the time in which a repeat is harmless is over",
 	ledger.ReasonProviderChange: "the provider's account, endpoint or contract is not what it was",
 
 	ledger.ReasonRefused:      "the provider refuses this message",
 	ledger.ReasonGone:         "the recipient is no more",
 	ledger.ReasonBudgetSpent:  "its attempts are used up",
 	ledger.ReasonUnroutable:   "its channel has no provider",
-	ledger.ReasonMalformed:    "nobody could read it",
-	ledger.ReasonTooFarAhead:  "it lies too far ahead",
+	ledger.ReasonMalformed:    "it is a dead letter, since it could not be read",
+	ledger.ReasonTooFarAhead:  "its time lies too far ahead",
 	ledger.ReasonExpired:      "no time is left before its deadline",
 	ledger.ReasonBeforeMemory: "it is older than the ledger remembers, and may have been sent then",
 	ledger.ReasonBeforeCutOff: "it was published before the cut-over",
-	ledger.ReasonCancelled:    "it was cancelled",
+	ledger.ReasonCancelled:    "it had been cancelled",
 	ledger.ReasonObsolete:     "it is not wanted any more",
 	ledger.ReasonAbandoned:    "it was given up",
 	ledger.ReasonDiscarded:    "it was discarded",
 
 	ledger.ReasonLateFailure:        "that changes nothing",
 	ledger.ReasonPossibleSecondSend: "the reminder may have been sent twice",
-	ledger.ReasonReplayed:           "the provider answered with its first receipt",
+	ledger.ReasonReplayed:           "that is the receipt which stands already",
 }

@@ -8,49 +8,86 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-func TestEachKindOfLineIsTold(t *testing.T) {
+func TestEachLineSaysWhatHappenedWhyAndWhatFollows(t *testing.T) {
+	attempt := func(state ledger.State, why ledger.Reason, o ledger.Outcome) ledger.Event {
+		return ledger.Event{Kind: ledger.EventAttempt, State: state, Reason: why, Number: 2, Provider: "mail", Outcome: o}
+	}
+	lapse := func(state ledger.State, why ledger.Reason) ledger.Event {
+		return ledger.Event{Kind: ledger.EventLapse, State: state, Reason: why, Provider: "mail", Outcome: ledger.Outcome{Cause: "lapse"}}
+	}
+	late := func(state ledger.State, why ledger.Reason, o ledger.Outcome) ledger.Event {
+		return ledger.Event{Kind: ledger.EventLate, State: state, Reason: why, Provider: "mail", Outcome: o}
+	}
+	decision := func(origin ledger.Origin, source string, state ledger.State, why ledger.Reason) ledger.Event {
+		return ledger.Event{Kind: ledger.EventDecision, State: state, Reason: why, Origin: origin, Source: source, Provider: "mail"}
+	}
+	accepted := ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r-2", Status: 202, Cause: "status", RetryAfter: time.Second}
+	refused := ledger.Outcome{Result: ledger.ResultRefused, Status: 422, Cause: "status"}
+	throttled := ledger.Outcome{Result: ledger.ResultThrottled, Status: 429, Code: "slow_down", RetryAfter: 30 * time.Second}
+	wrong := ledger.Outcome{Status: 500, Cause: "status"}
+	timeout := ledger.Outcome{Cause: "timeout"}
+	notCalled := decision(ledger.OriginWorker, "", ledger.Waiting, ledger.ReasonNotCalled)
+	notCalled.Outcome = ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "payload_unread"}
+
 	for want, e := range map[string]ledger.Event{
-		"Attempt 1 at mail was accepted (202), receipt r-1.": {
-			Kind: ledger.EventAttempt, State: ledger.Sent, Reason: ledger.ReasonAccepted, Number: 1, Provider: "mail",
-			Outcome: ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r-1", Status: 202, Cause: "status"},
-		},
-		"Attempt 2 at mail was throttled (429, slow_down), to come back after 30 s; it waits.": {
-			Kind: ledger.EventAttempt, State: ledger.Waiting, Reason: ledger.ReasonThrottled, Number: 2, Provider: "mail",
-			Outcome: ledger.Outcome{Result: ledger.ResultThrottled, Status: 429, Code: "slow_down", RetryAfter: 30 * time.Second},
-		},
-		"Attempt 6 at mail did not get through (dial refused); its attempts are used up; it is a dead letter.": {
-			Kind: ledger.EventAttempt, State: ledger.Dead, Reason: ledger.ReasonBudgetSpent, Number: 6, Provider: "mail",
-			Outcome: ledger.Outcome{Result: ledger.ResultUnreachable, Cause: "dial_refused"},
-		},
-		"Attempt 1 at mail may have been accepted (timeout); the call ended without a readable answer; " +
-			"it may have been sent, and is not repeated without a decision.": {
-			Kind: ledger.EventAttempt, State: ledger.Unknown, Reason: ledger.ReasonUnanswered, Number: 1, Provider: "mail",
-			Outcome: ledger.Outcome{Cause: "timeout"},
-		},
-		"A call at mail was not made (deadline); it waits.": {
-			Kind: ledger.EventAttempt, State: ledger.Waiting, Reason: ledger.ReasonNotCalled, Provider: "mail",
-			Outcome: ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "deadline"},
-		},
-		"The process that held it went silent at mail, and its call may have been made; " +
-			"it may have been sent, and is not repeated without a decision.": {
-			Kind: ledger.EventLapse, State: ledger.Unknown, Reason: ledger.ReasonLapsed, Provider: "mail",
-		},
-		"A call came back after the entry had moved on: attempt 1 at mail was accepted (200), receipt r-2; " +
-			"the reminder may have been sent twice; it is sent.": {
-			Kind: ledger.EventLate, State: ledger.Sent, Reason: ledger.ReasonPossibleSecondSend, Number: 1, Provider: "mail",
-			Outcome: ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r-2", Status: 200},
-		},
-		"Asked by checkout: it was cancelled; it is being sent.": {
-			Kind: ledger.EventDecision, State: ledger.Sending, Reason: ledger.ReasonCancelled, Origin: ledger.OriginAPI, Source: "checkout",
-		},
-		"Looked at by the ledger: no time is left before its deadline; it will not be sent.": {
-			Kind: ledger.EventDecision, State: ledger.Dropped, Reason: ledger.ReasonExpired, Origin: ledger.OriginWorker,
-		},
-		"Decided by ada: word of tomorrow; it waits.": {
-			Kind: ledger.EventDecision, State: ledger.Waiting, Reason: "word_of_tomorrow", Origin: "redrive", Source: "ada",
-		},
+		"Attempt 2 at mail was accepted (202), receipt r-2.": attempt(ledger.Sent, ledger.ReasonAccepted, accepted),
+		"Attempt 2 at mail was accepted (202, body cut), but its receipt could not be read.": attempt(ledger.Sent, ledger.ReasonAccepted,
+			ledger.Outcome{Result: ledger.ResultAccepted, Status: 202, Cause: "body_cut"}),
+		"Attempt 2 at mail was refused (422); it is a dead letter.":                        attempt(ledger.Dead, ledger.ReasonRefused, refused),
+		"Attempt 2 at mail was refused (422); it had been cancelled; it will not be sent.": attempt(ledger.Dropped, ledger.ReasonCancelled, refused),
+		"Attempt 2 at mail was refused, since the recipient is no more (410); it is a dead letter.": attempt(ledger.Dead, ledger.ReasonGone,
+			ledger.Outcome{Result: ledger.ResultGone, Status: 410}),
+		"Attempt 2 at mail was refused (422); it may have been sent before, and is not repeated without a decision.": attempt(ledger.Unknown, ledger.ReasonRefused, refused),
+		"Attempt 2 at mail was turned away because of our credentials or set-up (401); it waits.": attempt(ledger.Waiting, ledger.ReasonCredentials,
+			ledger.Outcome{Result: ledger.ResultCredentials, Status: 401}),
+		"Attempt 2 at mail was asked to come back later (429, slow_down), with 30 s to wait; it waits.": attempt(ledger.Waiting, ledger.ReasonThrottled, throttled),
+		"Attempt 2 at mail did not get through (dial timeout); its attempts are used up; it is a dead letter.": attempt(ledger.Dead, ledger.ReasonBudgetSpent,
+			ledger.Outcome{Result: ledger.ResultUnreachable, Cause: "dial_timeout"}),
+		"Attempt 2 at mail was answered 500, which does not tell whether it was accepted; it is not repeated without a decision.":                                   attempt(ledger.Unknown, ledger.ReasonUnanswered, wrong),
+		"Attempt 2 at mail ended without a readable answer (timeout), which does not tell whether it was accepted; it is not repeated without a decision.":          attempt(ledger.Unknown, ledger.ReasonUnanswered, timeout),
+		"Attempt 2 at mail was answered 500, which does not tell whether it was accepted; it had been cancelled; it will not be repeated.":                          attempt(ledger.Unknown, ledger.ReasonCancelled, wrong),
+		"Attempt 2 at mail was answered 500, which does not tell whether it was accepted; a repeat is harmless by the provider's contract; it waits.":               attempt(ledger.Waiting, ledger.ReasonRepeatable, wrong),
+		"Attempt 2 at mail was answered 500, which does not tell whether it was accepted; by policy it counts as sent, which nothing proves.":                       attempt(ledger.Sent, ledger.ReasonAssumed, wrong),
+		"Attempt 2 at mail was answered 500, which does not tell whether it was accepted; by policy the risk of a second send is taken; it waits.":                  attempt(ledger.Waiting, ledger.ReasonRiskTaken, wrong),
+		"The process that was sending it went silent, and its call at mail may have been accepted; it is not repeated without a decision.":                          lapse(ledger.Unknown, ledger.ReasonLapsed),
+		"The process that was sending it went silent, and its call at mail may have been accepted; it had been cancelled; it will not be repeated.":                 lapse(ledger.Unknown, ledger.ReasonCancelled),
+		"The process that was sending it went silent, and its call at mail may have been accepted; that happened too often; it is not repeated without a decision.": lapse(ledger.Unknown, ledger.ReasonTooManyLapses),
+		"A process came back after the entry had moved on: its call at mail was accepted (202), receipt r-2; it is sent.":                                           late(ledger.Sent, ledger.ReasonLateAcceptance, accepted),
+		"A process came back after the entry had moved on: its call at mail was accepted (202), receipt r-2; the reminder may have been sent twice.":                late(ledger.Sent, ledger.ReasonPossibleSecondSend, accepted),
+		"A process came back after the entry had moved on: its call at mail was accepted (202), receipt r-2; that is the receipt which stands already.":             late(ledger.Sent, ledger.ReasonReplayed, accepted),
+		"A process came back after the entry had moved on: its call at mail was refused (422); that changes nothing.":                                               late(ledger.Unknown, ledger.ReasonLateFailure, refused),
+
+		"Cancelled by checkout; it will not be sent.":                                                                                             decision(ledger.OriginAPI, "checkout", ledger.Dropped, ledger.ReasonCancelled),
+		"Cancelled by checkout; a call may be on its way, and no other will follow.":                                                              decision(ledger.OriginAPI, "checkout", ledger.Sending, ledger.ReasonCancelled),
+		"Cancelled by checkout; it may have been sent, and will not be repeated.":                                                                 decision(ledger.OriginAPI, "checkout", ledger.Unknown, ledger.ReasonCancelled),
+		"Looked at by the ledger: it had been cancelled; it will not be sent.":                                                                    decision(ledger.OriginWorker, "", ledger.Dropped, ledger.ReasonCancelled),
+		"Its broker did not bring it back in time; the ledger takes it over.":                                                                     decision(ledger.OriginWorker, "", ledger.Waiting, ledger.ReasonTakenOver),
+		"Asked for by checkout: the ledger sees to it from now on; it waits.":                                                                     decision(ledger.OriginAPI, "checkout", ledger.Waiting, ledger.ReasonRequested),
+		"Asked for by checkout: it is being sent already.":                                                                                        decision(ledger.OriginAPI, "checkout", ledger.Sending, ledger.ReasonClaimed),
+		"Asked for by checkout: its channel has no provider; it is a dead letter.":                                                                decision(ledger.OriginAPI, "checkout", ledger.Dead, ledger.ReasonUnroutable),
+		"Looked at by the ledger: no time is left before its deadline; it will not be sent.":                                                      decision(ledger.OriginWorker, "", ledger.Dropped, ledger.ReasonExpired),
+		"Looked at by the ledger: the time in which a repeat is harmless is over; it may have been sent, and is not repeated without a decision.": decision(ledger.OriginWorker, "", ledger.Unknown, ledger.ReasonWindowEnded),
+		"Looked at by the ledger: no call was made (payload unread); it waits.":                                                                   notCalled,
+		"Pushed by seats: it moves to another provider, since it is proven unsent at the first; it is being sent.":                                decision(ledger.OriginPush, "seats", ledger.Sending, ledger.ReasonFailedOver),
+		"Looked at by the ledger: it moves to another provider, since it is proven unsent at the first; it waits.":                                decision(ledger.OriginWorker, "", ledger.Waiting, ledger.ReasonFailedOver),
+		"Pushed by seats; it is a dead letter, since it could not be read.":                                                                       decision(ledger.OriginPush, "seats", ledger.Dead, ledger.ReasonMalformed),
+		"Decided by ada: word of tomorrow; it waits.":                                                                                             decision("redrive", "ada", ledger.Waiting, "word_of_tomorrow"),
 	} {
-		if got := sentence(e); got != want {
+		if got := sentence(e, aside{now: testNow}); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestTheLastLineOfWhatWaitsSaysUntilWhen(t *testing.T) {
+	e := ledger.Event{Kind: ledger.EventDecision, State: ledger.Waiting, Reason: ledger.ReasonScheduled, Origin: ledger.OriginAPI}
+	for due, want := range map[time.Time]string{
+		{}:                             "Asked for: its time has not come yet; it waits.",
+		testNow.Add(time.Hour):         "Asked for: its time has not come yet; it waits until 2031-03-04T10:00:00Z.",
+		testNow:                        "Asked for: its time has not come yet; it has been due since 2031-03-04T09:00:00Z.",
+		testNow.Add(-90 * time.Second): "Asked for: its time has not come yet; it has been due since 2031-03-04T08:58:30Z.",
+	} {
+		if got := sentence(e, aside{due: due, now: testNow}); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
@@ -62,7 +99,7 @@ func TestNoLineIsWithoutASentence(t *testing.T) {
 		for _, state := range append(ledger.States(), "") {
 			for _, result := range append(ledger.Results(), 200) {
 				for _, reason := range append(constants(t, "entry.go", "Reason"), "") {
-					text := sentence(ledger.Event{Kind: kind, State: state, Reason: ledger.Reason(reason), Outcome: ledger.Outcome{Result: result}})
+					text := sentence(ledger.Event{Kind: kind, State: state, Reason: ledger.Reason(reason), Outcome: ledger.Outcome{Result: result}}, aside{})
 					if !strings.HasSuffix(text, ".") || strings.Contains(text, "  ") || strings.Contains(text, " ;") || strings.Contains(text, "..") {
 						t.Fatalf("%s %s %s %s: %q", kind, state, result, reason, text)
 					}

@@ -39,17 +39,17 @@ const (
 	ClassUnroutable  Class = "unroutable"
 )
 
-// Defines values for EntryOwner.
-const (
-	EntryOwnerBroker EntryOwner = "broker"
-	EntryOwnerLedger EntryOwner = "ledger"
-)
-
 // Defines values for EntryReceiptMissing.
 const (
 	EntryReceiptMissingAssumed  EntryReceiptMissing = "assumed"
 	EntryReceiptMissingResolved EntryReceiptMissing = "resolved"
 	EntryReceiptMissingUnread   EntryReceiptMissing = "unread"
+)
+
+// Defines values for EntryOwner.
+const (
+	EntryOwnerBroker EntryOwner = "broker"
+	EntryOwnerLedger EntryOwner = "ledger"
 )
 
 // Defines values for LineKind.
@@ -103,16 +103,18 @@ const (
 //
 // Example: {"channel":"email","type":"seat_expiring"}
 type CancelRequest struct {
-	Channel string `json:"channel,omitempty,omitzero"`
 	Type    string `json:"type,omitempty,omitzero"`
+	Channel string `json:"channel,omitempty,omitzero"`
 }
 
 // Cancelled defines model for Cancelled.
 type Cancelled struct {
+	Type    string `json:"type"`
 	Channel string `json:"channel"`
 
 	// Result `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-	// will be made. `sent`: too late. `already_dropped`: nothing was left to do.
+	// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
+	// to do.
 	Result CancelledResult `json:"result"`
 
 	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
@@ -121,12 +123,12 @@ type Cancelled struct {
 	State State `json:"state"`
 
 	// Tombstone It was cancelled before its first delivery.
-	Tombstone bool   `json:"tombstone"`
-	Type      string `json:"type"`
+	Tombstone bool `json:"tombstone"`
 }
 
 // CancelledResult `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-// will be made. `sent`: too late. `already_dropped`: nothing was left to do.
+// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
+// to do.
 type CancelledResult string
 
 // CancelledList Example: {"items":[{"channel":"email","result":"dropped","state":"dropped","tombstone":false,"type":"seat_expiring"},{"channel":"sms","result":"sent","state":"sent","tombstone":false,"type":"seat_expiring"}]}
@@ -140,53 +142,34 @@ type Class string
 
 // Conflict Other content that came under the identity, and was not sent.
 type Conflict struct {
-	ContentHash string    `json:"content_hash"`
 	FirstSeen   time.Time `json:"first_seen"`
-	MessageID   string    `json:"message_id,omitempty,omitzero"`
 	Source      string    `json:"source,omitempty,omitzero"`
+	MessageID   string    `json:"message_id,omitempty,omitzero"`
+	ContentHash string    `json:"content_hash"`
 }
 
 // Entry The ledger's one row for an identity.
 //
 // Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
 type Entry struct {
-	// Attempts Calls made and settled.
-	Attempts int    `json:"attempts"`
-	Channel  string `json:"channel"`
-
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// Conflicts How many other contents came under the identity; only where it is known.
-	Conflicts     *int   `json:"conflicts,omitempty"`
-	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
-
-	// Deadline Not sent after.
-	Deadline time.Time `json:"deadline,omitempty,omitzero"`
-
-	// Deliveries Arrivals that led to a write.
-	Deliveries int `json:"deliveries"`
-
-	// Doubt Some attempt may have been accepted: since when.
-	Doubt time.Time `json:"doubt,omitempty,omitzero"`
-
-	// Due While waiting: when it may be tried again.
-	Due       time.Time `json:"due,omitempty,omitzero"`
-	FirstSeen time.Time `json:"first_seen"`
-
 	// ID The identity as one opaque word.
-	ID string `json:"id"`
+	ID         string `json:"id"`
+	ReminderID string `json:"reminder_id"`
+	Type       string `json:"type"`
+	Channel    string `json:"channel"`
 
-	// Lapses Attempts whose process went silent.
-	Lapses int `json:"lapses"`
-
-	// Owner Who brings a waiting entry back.
-	Owner    EntryOwner `json:"owner,omitempty,omitzero"`
-	Provider string     `json:"provider,omitempty,omitzero"`
+	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
+	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
+	// wanted any more.
+	State State `json:"state"`
 
 	// Reason Why it stands where it stands: one word.
 	Reason string `json:"reason"`
+
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class    Class  `json:"class,omitempty,omitzero"`
+	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Receipt The provider's id for the message.
 	Receipt string `json:"receipt,omitempty,omitzero"`
@@ -194,27 +177,46 @@ type Entry struct {
 	// ReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
 	// the receipt could not be read. `resolved`: a person said so.
 	ReceiptMissing EntryReceiptMissing `json:"receipt_missing,omitempty,omitzero"`
-	ReminderID     string              `json:"reminder_id"`
-	ReservationID  string              `json:"reservation_id,omitempty,omitzero"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State   State     `json:"state"`
-	Type    string    `json:"type"`
-	Updated time.Time `json:"updated"`
-	UserID  string    `json:"user_id,omitempty,omitzero"`
+	// Attempts Calls made and settled.
+	Attempts int `json:"attempts"`
+
+	// Lapses Attempts whose process went silent.
+	Lapses int `json:"lapses"`
+
+	// Deliveries Arrivals that led to a write.
+	Deliveries int `json:"deliveries"`
+
+	// Conflicts How many other contents came under the identity; only where it is known.
+	Conflicts *int `json:"conflicts,omitempty"`
+
+	// Due While waiting: when it may be tried again.
+	Due time.Time `json:"due,omitempty,omitzero"`
+
+	// Owner Who brings a waiting entry back.
+	Owner EntryOwner `json:"owner,omitempty,omitzero"`
+
+	// Deadline Not sent after.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
+
+	// Doubt Some attempt may have been accepted: since when.
+	Doubt         time.Time `json:"doubt,omitempty,omitzero"`
+	FirstSeen     time.Time `json:"first_seen"`
+	Updated       time.Time `json:"updated"`
+	ReservationID string    `json:"reservation_id,omitempty,omitzero"`
+	UserID        string    `json:"user_id,omitempty,omitzero"`
+	CorrelationID string    `json:"correlation_id,omitempty,omitzero"`
 
 	// Version Rises by one with every write.
 	Version int64 `json:"version"`
 }
 
-// EntryOwner Who brings a waiting entry back.
-type EntryOwner string
-
 // EntryReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
 // the receipt could not be read. `resolved`: a person said so.
 type EntryReceiptMissing string
+
+// EntryOwner Who brings a waiting entry back.
+type EntryOwner string
 
 // EntryList defines model for EntryList.
 type EntryList struct {
@@ -233,60 +235,59 @@ type Fault struct {
 
 // Line One line of the timeline.
 type Line struct {
-	At time.Time `json:"at"`
-
-	// Cause What happened, in one word of ours.
-	Cause string `json:"cause,omitempty,omitzero"`
-
-	// Code The provider's own code.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// DeliveryCount The broker's own counter.
-	DeliveryCount int       `json:"delivery_count,omitempty,omitzero"`
-	Finished      time.Time `json:"finished,omitempty,omitzero"`
+	// Version Of the write that brought the line.
+	Version int64     `json:"version"`
+	At      time.Time `json:"at"`
 
 	// Kind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
 	// after the entry had moved on. `decision`: the entry moved without a call.
 	Kind LineKind `json:"kind"`
 
-	// MessageID The broker's id of the message.
-	MessageID string `json:"message_id,omitempty,omitzero"`
+	// Text The line as a sentence.
+	Text string `json:"text"`
+
+	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
+	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
+	// wanted any more.
+	State  State  `json:"state"`
+	Reason string `json:"reason"`
 
 	// Number The attempt's number.
-	Number int `json:"number,omitempty,omitzero"`
-
-	// Origin How the visit came about: `push`, `api`, `worker`.
-	Origin string `json:"origin,omitempty,omitzero"`
+	Number   int    `json:"number,omitempty,omitzero"`
+	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Outcome What the call proved.
-	Outcome  LineOutcome `json:"outcome,omitempty,omitzero"`
-	Provider string      `json:"provider,omitempty,omitzero"`
-	Reason   string      `json:"reason"`
-	Receipt  string      `json:"receipt,omitempty,omitzero"`
+	Outcome LineOutcome `json:"outcome,omitempty,omitzero"`
+
+	// Status The provider's HTTP status or SMTP reply code.
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Code The provider's own code.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Cause What happened, in one word of ours.
+	Cause   string `json:"cause,omitempty,omitzero"`
+	Receipt string `json:"receipt,omitempty,omitzero"`
 
 	// RequestID The provider's id for the request.
 	RequestID string `json:"request_id,omitempty,omitzero"`
 
 	// RetryAfterSeconds How long the provider asked to be left alone.
-	RetryAfterSeconds int `json:"retry_after_seconds,omitempty,omitzero"`
+	RetryAfterSeconds int       `json:"retry_after_seconds,omitempty,omitzero"`
+	Started           time.Time `json:"started,omitempty,omitzero"`
+	Finished          time.Time `json:"finished,omitempty,omitzero"`
+
+	// Origin How the visit came about: `push`, `api`, `worker`.
+	Origin string `json:"origin,omitempty,omitzero"`
 
 	// Source The push source or the caller.
-	Source  string    `json:"source,omitempty,omitzero"`
-	Started time.Time `json:"started,omitempty,omitzero"`
+	Source string `json:"source,omitempty,omitzero"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state"`
+	// MessageID The broker's id of the message.
+	MessageID string `json:"message_id,omitempty,omitzero"`
 
-	// Status The provider's HTTP status or SMTP reply code.
-	Status int `json:"status,omitempty,omitzero"`
-
-	// Text The line as a sentence.
-	Text string `json:"text"`
-
-	// Version Of the write that brought the line.
-	Version int64 `json:"version"`
+	// DeliveryCount The broker's own counter.
+	DeliveryCount int `json:"delivery_count,omitempty,omitzero"`
 }
 
 // LineKind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
@@ -298,22 +299,21 @@ type LineOutcome string
 
 // Problem A problem document (RFC 9457).
 type Problem struct {
-	Code ProblemCode `json:"code"`
-
-	// CorrelationID Under which the log has it.
-	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
-	Detail        string `json:"detail"`
+	// Type Always `about:blank`; `code` tells problems apart.
+	Type   string      `json:"type"`
+	Title  string      `json:"title"`
+	Status int         `json:"status"`
+	Code   ProblemCode `json:"code"`
+	Detail string      `json:"detail"`
+	Errors []Fault     `json:"errors,omitempty,omitzero"`
 
 	// Entry The ledger's one row for an identity.
 	//
 	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry  Entry   `json:"entry,omitempty,omitzero"`
-	Errors []Fault `json:"errors,omitempty,omitzero"`
-	Status int     `json:"status"`
-	Title  string  `json:"title"`
+	Entry Entry `json:"entry,omitempty,omitzero"`
 
-	// Type Always `about:blank`; `code` tells problems apart.
-	Type string `json:"type"`
+	// CorrelationID Under which the log has it.
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 }
 
 // ProblemCode defines model for Problem.Code.
@@ -324,28 +324,28 @@ type ProblemCode string
 //
 // Example: {"channel":"email","content":{"html":"\u003cp\u003eIt is held until 09:10.\u003c/p\u003e","subject":"Your seat is about to expire","text":"It is held until 09:10."},"correlation_id":"req-5f","created_at":"2031-03-04T08:55:00Z","deadline":"2031-03-04T09:10:00Z","metadata":{"course":"algebra-1"},"not_before":"2031-03-04T09:00:00Z","reminder_id":"rem-1842","reservation_id":"seat-1842","to":"ada@example.org","type":"seat_expiring","user_id":"u-77"}
 type Reminder struct {
-	Channel string `json:"channel"`
+	ReminderID    string `json:"reminder_id,omitempty,omitzero"`
+	ReservationID string `json:"reservation_id,omitempty,omitzero"`
+	Type          string `json:"type"`
+	Channel       string `json:"channel"`
+	UserID        string `json:"user_id,omitempty,omitzero"`
+
+	// To The recipient, in the channel's own terms.
+	To string `json:"to"`
 
 	// Content Passed to the provider as it is.
-	Content       map[string]interface{} `json:"content"`
-	CorrelationID string                 `json:"correlation_id,omitempty,omitzero"`
+	Content map[string]interface{} `json:"content"`
 
 	// CreatedAt When it was asked for; its age counts from here.
 	CreatedAt time.Time `json:"created_at,omitempty,omitzero"`
 
-	// Deadline Not sent after; the type's own deadline may end it earlier.
-	Deadline time.Time         `json:"deadline,omitempty,omitzero"`
-	Metadata map[string]string `json:"metadata,omitempty,omitzero"`
-
 	// NotBefore Not sent before.
-	NotBefore     time.Time `json:"not_before,omitempty,omitzero"`
-	ReminderID    string    `json:"reminder_id,omitempty,omitzero"`
-	ReservationID string    `json:"reservation_id,omitempty,omitzero"`
+	NotBefore time.Time `json:"not_before,omitempty,omitzero"`
 
-	// To The recipient, in the channel's own terms.
-	To     string `json:"to"`
-	Type   string `json:"type"`
-	UserID string `json:"user_id,omitempty,omitzero"`
+	// Deadline Not sent after; the type's own deadline may end it earlier. The first request's stands.
+	Deadline      time.Time         `json:"deadline,omitempty,omitzero"`
+	CorrelationID string            `json:"correlation_id,omitempty,omitzero"`
+	Metadata      map[string]string `json:"metadata,omitempty,omitzero"`
 }
 
 // State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
@@ -355,13 +355,15 @@ type State string
 
 // Story Example: {"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
 type Story struct {
-	Conflicts []Conflict `json:"conflicts"`
-
 	// Entry The ledger's one row for an identity.
 	//
 	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry    Entry  `json:"entry"`
-	Timeline []Line `json:"timeline"`
+	Entry Entry `json:"entry"`
+
+	// Faults Of a malformed dead letter: what was wrong, one line each.
+	Faults    []string   `json:"faults,omitempty,omitzero"`
+	Timeline  []Line     `json:"timeline"`
+	Conflicts []Conflict `json:"conflicts"`
 }
 
 // Word defines model for Word.
@@ -382,9 +384,6 @@ type Invalid = Problem
 // Misdirected A problem document (RFC 9457).
 type Misdirected = Problem
 
-// NotFound A problem document (RFC 9457).
-type NotFound = Problem
-
 // Timeout A problem document (RFC 9457).
 type Timeout = Problem
 
@@ -399,6 +398,12 @@ type Unauthenticated = Problem
 
 // Unavailable A problem document (RFC 9457).
 type Unavailable = Problem
+
+// UnknownEntry A problem document (RFC 9457).
+type UnknownEntry = Problem
+
+// UnknownReminder A problem document (RFC 9457).
+type UnknownReminder = Problem
 
 // UnsupportedMediaType A problem document (RFC 9457).
 type UnsupportedMediaType = Problem
@@ -509,7 +514,7 @@ type ClientInterface interface {
 
 	// ListEntries List entries, newest first
 	//
-	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused.
+	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
 	//
 	// Corresponds with GET /v1/admin/entries (the `ListEntries` operationId).
 	ListEntries(ctx context.Context, params *ListEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -524,7 +529,9 @@ type ClientInterface interface {
 	// RequestReminderWithBody Ask for a reminder
 	//
 	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+	// has no provider) or `dropped` too.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -534,7 +541,9 @@ type ClientInterface interface {
 	// RequestReminder Ask for a reminder
 	//
 	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+	// has no provider) or `dropped` too.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -543,7 +552,7 @@ type ClientInterface interface {
 
 	// GetReminder See what became of a reminder
 	//
-	// The entries under the id, one for each type and channel. For every role.
+	// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
 	//
 	// Corresponds with GET /v1/reminders/{reminder_id} (the `GetReminder` operationId).
 	GetReminder(ctx context.Context, reminderID ReminderID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -553,6 +562,9 @@ type ClientInterface interface {
 	// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
 	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
 	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+	//
+	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+	// undo, and no later attempt will be made until a person decides otherwise.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -565,6 +577,9 @@ type ClientInterface interface {
 	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
 	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
 	//
+	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+	// undo, and no later attempt will be made until a person decides otherwise.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/reminders/{reminder_id}/cancel (the `CancelReminder` operationId).
@@ -573,7 +588,7 @@ type ClientInterface interface {
 
 // ListEntries List entries, newest first
 //
-// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused.
+// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
 //
 // Corresponds with GET /v1/admin/entries (the `ListEntries` operationId).
 func (c *Client) ListEntries(ctx context.Context, params *ListEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -608,7 +623,9 @@ func (c *Client) GetEntry(ctx context.Context, id string, reqEditors ...RequestE
 // RequestReminderWithBody Ask for a reminder
 //
 // Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+// has no provider) or `dropped` too.
 //
 // Takes any type of body and a specified content type.
 //
@@ -628,7 +645,9 @@ func (c *Client) RequestReminderWithBody(ctx context.Context, contentType string
 // RequestReminder Ask for a reminder
 //
 // Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+// has no provider) or `dropped` too.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -647,7 +666,7 @@ func (c *Client) RequestReminder(ctx context.Context, body RequestReminderJSONRe
 
 // GetReminder See what became of a reminder
 //
-// The entries under the id, one for each type and channel. For every role.
+// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
 //
 // Corresponds with GET /v1/reminders/{reminder_id} (the `GetReminder` operationId).
 func (c *Client) GetReminder(ctx context.Context, reminderID ReminderID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -667,6 +686,9 @@ func (c *Client) GetReminder(ctx context.Context, reminderID ReminderID, reqEdit
 // Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
 // for every type and channel that is known. With `type` and `channel` it is for one, and works before
 // the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+//
+// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+// undo, and no later attempt will be made until a person decides otherwise.
 //
 // Takes any type of body and a specified content type.
 //
@@ -688,6 +710,9 @@ func (c *Client) CancelReminderWithBody(ctx context.Context, reminderID Reminder
 // Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
 // for every type and channel that is known. With `type` and `channel` it is for one, and works before
 // the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+//
+// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+// undo, and no later attempt will be made until a person decides otherwise.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1091,7 +1116,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListEntriesWithResponse List entries, newest first
 	//
-	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused.
+	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1110,7 +1135,9 @@ type ClientWithResponsesInterface interface {
 	// RequestReminderWithBodyWithResponse Ask for a reminder
 	//
 	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+	// has no provider) or `dropped` too.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -1120,7 +1147,9 @@ type ClientWithResponsesInterface interface {
 	// RequestReminderWithResponse Ask for a reminder
 	//
 	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+	// has no provider) or `dropped` too.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -1129,7 +1158,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetReminderWithResponse See what became of a reminder
 	//
-	// The entries under the id, one for each type and channel. For every role.
+	// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1142,6 +1171,9 @@ type ClientWithResponsesInterface interface {
 	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
 	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
 	//
+	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+	// undo, and no later attempt will be made until a person decides otherwise.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/reminders/{reminder_id}/cancel (the `CancelReminder` operationId).
@@ -1152,6 +1184,9 @@ type ClientWithResponsesInterface interface {
 	// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
 	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
 	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+	//
+	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+	// undo, and no later attempt will be made until a person decides otherwise.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -1295,7 +1330,7 @@ type GetEntryResponse struct {
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
 	ApplicationProblemJSON403 *Forbidden
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
-	ApplicationProblemJSON404 *NotFound
+	ApplicationProblemJSON404 *UnknownEntry
 	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
 	ApplicationProblemJSON421 *Misdirected
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
@@ -1328,7 +1363,7 @@ func (r GetEntryResponse) GetApplicationProblemJSON403() *Forbidden {
 }
 
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r GetEntryResponse) GetApplicationProblemJSON404() *NotFound {
+func (r GetEntryResponse) GetApplicationProblemJSON404() *UnknownEntry {
 	return r.ApplicationProblemJSON404
 }
 
@@ -1560,7 +1595,7 @@ type GetReminderResponse struct {
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
 	ApplicationProblemJSON403 *Forbidden
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
-	ApplicationProblemJSON404 *NotFound
+	ApplicationProblemJSON404 *UnknownReminder
 	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
 	ApplicationProblemJSON421 *Misdirected
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
@@ -1593,7 +1628,7 @@ func (r GetReminderResponse) GetApplicationProblemJSON403() *Forbidden {
 }
 
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r GetReminderResponse) GetApplicationProblemJSON404() *NotFound {
+func (r GetReminderResponse) GetApplicationProblemJSON404() *UnknownReminder {
 	return r.ApplicationProblemJSON404
 }
 
@@ -1673,7 +1708,7 @@ type CancelReminderResponse struct {
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
 	ApplicationProblemJSON403 *Forbidden
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
-	ApplicationProblemJSON404 *NotFound
+	ApplicationProblemJSON404 *UnknownReminder
 	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
 	ApplicationProblemJSON408 *Timeout
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
@@ -1717,7 +1752,7 @@ func (r CancelReminderResponse) GetApplicationProblemJSON403() *Forbidden {
 }
 
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r CancelReminderResponse) GetApplicationProblemJSON404() *NotFound {
+func (r CancelReminderResponse) GetApplicationProblemJSON404() *UnknownReminder {
 	return r.ApplicationProblemJSON404
 }
 
@@ -1787,7 +1822,7 @@ func (r CancelReminderResponse) ContentType() string {
 
 // ListEntriesWithResponse List entries, newest first
 //
-// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused.
+// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1818,7 +1853,9 @@ func (c *ClientWithResponses) GetEntryWithResponse(ctx context.Context, id strin
 // RequestReminderWithBodyWithResponse Ask for a reminder
 //
 // Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+// has no provider) or `dropped` too.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -1834,7 +1871,9 @@ func (c *ClientWithResponses) RequestReminderWithBodyWithResponse(ctx context.Co
 // RequestReminderWithResponse Ask for a reminder
 //
 // Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost.
+// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
+// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
+// has no provider) or `dropped` too.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -1849,7 +1888,7 @@ func (c *ClientWithResponses) RequestReminderWithResponse(ctx context.Context, b
 
 // GetReminderWithResponse See what became of a reminder
 //
-// The entries under the id, one for each type and channel. For every role.
+// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -1868,6 +1907,9 @@ func (c *ClientWithResponses) GetReminderWithResponse(ctx context.Context, remin
 // for every type and channel that is known. With `type` and `channel` it is for one, and works before
 // the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
 //
+// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+// undo, and no later attempt will be made until a person decides otherwise.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/reminders/{reminder_id}/cancel (the `CancelReminder` operationId).
@@ -1884,6 +1926,9 @@ func (c *ClientWithResponses) CancelReminderWithBodyWithResponse(ctx context.Con
 // Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
 // for every type and channel that is known. With `type` and `channel` it is for one, and works before
 // the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+//
+// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
+// undo, and no later attempt will be made until a person decides otherwise.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -2040,7 +2085,7 @@ func ParseGetEntryResponse(rsp *http.Response) (*GetEntryResponse, error) {
 		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
-		var dest NotFound
+		var dest UnknownEntry
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -2308,7 +2353,7 @@ func ParseGetReminderResponse(rsp *http.Response) (*GetReminderResponse, error) 
 		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
-		var dest NotFound
+		var dest UnknownReminder
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -2423,7 +2468,7 @@ func ParseCancelReminderResponse(rsp *http.Response) (*CancelReminderResponse, e
 		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
-		var dest NotFound
+		var dest UnknownReminder
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

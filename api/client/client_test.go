@@ -60,7 +60,7 @@ func TestARequestCarriesTheTokenAndOnlyWhatWasSet(t *testing.T) {
 	if got := seen.Header.Get("Authorization"); got != "Bearer t-1" {
 		t.Errorf("Authorization is %q", got)
 	}
-	if want := `{"channel":"b","content":{"n":1},"reservation_id":"seat-1","to":"c","type":"a"}`; strings.TrimSpace(body) != want {
+	if want := `{"reservation_id":"seat-1","type":"a","channel":"b","to":"c","content":{"n":1}}`; strings.TrimSpace(body) != want {
 		t.Errorf("the body is %s, not %s", body, want)
 	}
 

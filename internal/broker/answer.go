@@ -26,25 +26,26 @@ func RetryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 }
 
-// refusals tell each error in HTTP; what is not listed is ours, and told without detail.
+// refusals tell each error in HTTP, by the codes of the contract's Problem (openapi.yaml); what is not
+// listed is ours, and told without detail.
 var refusals = []struct {
 	err    error
 	status int
 	code   string
-	title  string
+	detail string
 }{
-	{ErrUnauthenticated, http.StatusUnauthorized, "unauthenticated", "The sender is not authenticated"},
-	{ErrForbidden, http.StatusForbidden, "forbidden", "The sender may not push here"},
-	{ErrUnavailable, http.StatusServiceUnavailable, "unavailable", "The sender cannot be authenticated now"},
-	{ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large", "The request is too large"},
-	{ErrEncoding, http.StatusUnsupportedMediaType, "content_encoding", "Content encodings are not supported"},
-	{nil, http.StatusInternalServerError, "internal", "Something went wrong here"},
+	{ErrUnauthenticated, http.StatusUnauthorized, "unauthenticated", "The sender is not authenticated as the source's configuration asks."},
+	{ErrForbidden, http.StatusForbidden, "forbidden", "The sender is known and may not push here."},
+	{ErrUnavailable, http.StatusServiceUnavailable, "unavailable", "The delivery cannot be taken now. Deliver it again."},
+	{ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large", "The request is larger than the source takes."},
+	{ErrEncoding, http.StatusUnsupportedMediaType, "unsupported_media_type", "Send the body without a Content-Encoding."},
+	{nil, http.StatusInternalServerError, "internal", "Something went wrong here."},
 }
 
 // authRetry is when a sender that could not be authenticated for our own reasons may try again.
 const authRetry = 10 * time.Second
 
-// Refuse is a problem document (RFC 9457) with a stable code.
+// Refuse is a problem document (RFC 9457) with a stable code, as the API's own problems are.
 func (Intake) Refuse(w http.ResponseWriter, err error) {
 	for _, r := range refusals {
 		if r.err != nil && !errors.Is(err, r.err) {
@@ -59,7 +60,8 @@ func (Intake) Refuse(w http.ResponseWriter, err error) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(r.status)
 		// A sender that has hung up has its answer.
-		_, _ = fmt.Fprintf(w, `{"type":"about:blank","title":%q,"status":%d,"code":%q}`+"\n", r.title, r.status, r.code)
+		_, _ = fmt.Fprintf(w, `{"type":"about:blank","title":%q,"status":%d,"code":%q,"detail":%q}`+"\n",
+			http.StatusText(r.status), r.status, r.code, r.detail)
 		return
 	}
 }

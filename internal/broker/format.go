@@ -47,8 +47,8 @@ var (
 	ErrUnauthenticated = errors.New("broker: not authenticated")
 	// ErrForbidden : we know who sent it, and they may not.
 	ErrForbidden = errors.New("broker: forbidden")
-	// ErrUnavailable : we can't tell who sent it now, and may be able to later.
-	ErrUnavailable = errors.New("broker: cannot authenticate now")
+	// ErrUnavailable : we can't tell who sent it now, or it did not arrive whole; it may come again.
+	ErrUnavailable = errors.New("broker: cannot be taken now")
 	// ErrTooLarge : the request is beyond the raw cap, so nothing of it was authenticated.
 	ErrTooLarge = errors.New("broker: request too large")
 	// ErrEncoding : the request has a content encoding. None is undone: 1 MiB may hold 1 GiB.

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -118,13 +119,14 @@ func TestARefusalIsAProblemDocument(t *testing.T) {
 		{broker.ErrForbidden, 403, "forbidden", [2]string{}},
 		{fmt.Errorf("%w: %w", broker.ErrUnavailable, secret), 503, "unavailable", [2]string{"Retry-After", "10"}},
 		{broker.ErrTooLarge, 413, "too_large", [2]string{}},
-		{broker.ErrEncoding, 415, "content_encoding", [2]string{}},
+		{broker.ErrEncoding, 415, "unsupported_media_type", [2]string{}},
 		{secret, 500, "internal", [2]string{}},
 	} {
 		w := httptest.NewRecorder()
 		intake(t, 1).Refuse(w, c.err)
 		body := w.Body.String()
-		if w.Code != c.status || !strings.Contains(body, fmt.Sprintf(`"status":%d,"code":%q`, c.status, c.code)) {
+		want := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"code":%q,"detail":"`, http.StatusText(c.status), c.status, c.code)
+		if w.Code != c.status || !strings.HasPrefix(body, want) || !strings.HasSuffix(body, ".\"}\n") || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%v: %d %s", c.err, w.Code, body)
 		}
 		if strings.Contains(body, "secret") {

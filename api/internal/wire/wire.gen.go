@@ -29,17 +29,17 @@ const (
 	ClassUnroutable  Class = "unroutable"
 )
 
-// Defines values for EntryOwner.
-const (
-	EntryOwnerBroker EntryOwner = "broker"
-	EntryOwnerLedger EntryOwner = "ledger"
-)
-
 // Defines values for EntryReceiptMissing.
 const (
 	EntryReceiptMissingAssumed  EntryReceiptMissing = "assumed"
 	EntryReceiptMissingResolved EntryReceiptMissing = "resolved"
 	EntryReceiptMissingUnread   EntryReceiptMissing = "unread"
+)
+
+// Defines values for EntryOwner.
+const (
+	EntryOwnerBroker EntryOwner = "broker"
+	EntryOwnerLedger EntryOwner = "ledger"
 )
 
 // Defines values for LineKind.
@@ -105,16 +105,18 @@ const (
 //
 // Example: {"channel":"email","type":"seat_expiring"}
 type CancelRequest struct {
-	Channel string `json:"channel,omitempty,omitzero"`
 	Type    string `json:"type,omitempty,omitzero"`
+	Channel string `json:"channel,omitempty,omitzero"`
 }
 
 // Cancelled defines model for Cancelled.
 type Cancelled struct {
+	Type    string `json:"type"`
 	Channel string `json:"channel"`
 
 	// Result `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-	// will be made. `sent`: too late. `already_dropped`: nothing was left to do.
+	// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
+	// to do.
 	Result CancelledResult `json:"result"`
 
 	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
@@ -123,12 +125,12 @@ type Cancelled struct {
 	State State `json:"state"`
 
 	// Tombstone It was cancelled before its first delivery.
-	Tombstone bool   `json:"tombstone"`
-	Type      string `json:"type"`
+	Tombstone bool `json:"tombstone"`
 }
 
 // CancelledResult `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-// will be made. `sent`: too late. `already_dropped`: nothing was left to do.
+// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
+// to do.
 type CancelledResult string
 
 // CancelledList Example: {"items":[{"channel":"email","result":"dropped","state":"dropped","tombstone":false,"type":"seat_expiring"},{"channel":"sms","result":"sent","state":"sent","tombstone":false,"type":"seat_expiring"}]}
@@ -142,53 +144,34 @@ type Class string
 
 // Conflict Other content that came under the identity, and was not sent.
 type Conflict struct {
-	ContentHash string    `json:"content_hash"`
 	FirstSeen   time.Time `json:"first_seen"`
-	MessageID   string    `json:"message_id,omitempty,omitzero"`
 	Source      string    `json:"source,omitempty,omitzero"`
+	MessageID   string    `json:"message_id,omitempty,omitzero"`
+	ContentHash string    `json:"content_hash"`
 }
 
 // Entry The ledger's one row for an identity.
 //
 // Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
 type Entry struct {
-	// Attempts Calls made and settled.
-	Attempts int    `json:"attempts"`
-	Channel  string `json:"channel"`
-
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// Conflicts How many other contents came under the identity; only where it is known.
-	Conflicts     *int   `json:"conflicts,omitempty"`
-	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
-
-	// Deadline Not sent after.
-	Deadline time.Time `json:"deadline,omitempty,omitzero"`
-
-	// Deliveries Arrivals that led to a write.
-	Deliveries int `json:"deliveries"`
-
-	// Doubt Some attempt may have been accepted: since when.
-	Doubt time.Time `json:"doubt,omitempty,omitzero"`
-
-	// Due While waiting: when it may be tried again.
-	Due       time.Time `json:"due,omitempty,omitzero"`
-	FirstSeen time.Time `json:"first_seen"`
-
 	// ID The identity as one opaque word.
-	ID string `json:"id"`
+	ID         string `json:"id"`
+	ReminderID string `json:"reminder_id"`
+	Type       string `json:"type"`
+	Channel    string `json:"channel"`
 
-	// Lapses Attempts whose process went silent.
-	Lapses int `json:"lapses"`
-
-	// Owner Who brings a waiting entry back.
-	Owner    EntryOwner `json:"owner,omitempty,omitzero"`
-	Provider string     `json:"provider,omitempty,omitzero"`
+	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
+	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
+	// wanted any more.
+	State State `json:"state"`
 
 	// Reason Why it stands where it stands: one word.
 	Reason string `json:"reason"`
+
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class    Class  `json:"class,omitempty,omitzero"`
+	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Receipt The provider's id for the message.
 	Receipt string `json:"receipt,omitempty,omitzero"`
@@ -196,27 +179,46 @@ type Entry struct {
 	// ReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
 	// the receipt could not be read. `resolved`: a person said so.
 	ReceiptMissing EntryReceiptMissing `json:"receipt_missing,omitempty,omitzero"`
-	ReminderID     string              `json:"reminder_id"`
-	ReservationID  string              `json:"reservation_id,omitempty,omitzero"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State   State     `json:"state"`
-	Type    string    `json:"type"`
-	Updated time.Time `json:"updated"`
-	UserID  string    `json:"user_id,omitempty,omitzero"`
+	// Attempts Calls made and settled.
+	Attempts int `json:"attempts"`
+
+	// Lapses Attempts whose process went silent.
+	Lapses int `json:"lapses"`
+
+	// Deliveries Arrivals that led to a write.
+	Deliveries int `json:"deliveries"`
+
+	// Conflicts How many other contents came under the identity; only where it is known.
+	Conflicts *int `json:"conflicts,omitempty"`
+
+	// Due While waiting: when it may be tried again.
+	Due time.Time `json:"due,omitempty,omitzero"`
+
+	// Owner Who brings a waiting entry back.
+	Owner EntryOwner `json:"owner,omitempty,omitzero"`
+
+	// Deadline Not sent after.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
+
+	// Doubt Some attempt may have been accepted: since when.
+	Doubt         time.Time `json:"doubt,omitempty,omitzero"`
+	FirstSeen     time.Time `json:"first_seen"`
+	Updated       time.Time `json:"updated"`
+	ReservationID string    `json:"reservation_id,omitempty,omitzero"`
+	UserID        string    `json:"user_id,omitempty,omitzero"`
+	CorrelationID string    `json:"correlation_id,omitempty,omitzero"`
 
 	// Version Rises by one with every write.
 	Version int64 `json:"version"`
 }
 
-// EntryOwner Who brings a waiting entry back.
-type EntryOwner string
-
 // EntryReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
 // the receipt could not be read. `resolved`: a person said so.
 type EntryReceiptMissing string
+
+// EntryOwner Who brings a waiting entry back.
+type EntryOwner string
 
 // EntryList defines model for EntryList.
 type EntryList struct {
@@ -235,74 +237,74 @@ type Fault struct {
 
 // Gate What stands before a provider; while it is closed nobody calls.
 type Gate struct {
-	// By Who closed it: `outcome`, or a person.
-	By string `json:"by,omitempty,omitzero"`
+	Provider string `json:"provider"`
+
+	// ClosedUntil By the ledger's clock; may have passed.
+	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
 
 	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
 	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
 	Class Class `json:"class,omitempty,omitzero"`
 
-	// ClosedUntil By the ledger's clock; may have passed.
-	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
-	Provider    string    `json:"provider"`
+	// By Who closed it: `outcome`, or a person.
+	By string `json:"by,omitempty,omitzero"`
 }
 
 // Line One line of the timeline.
 type Line struct {
-	At time.Time `json:"at"`
-
-	// Cause What happened, in one word of ours.
-	Cause string `json:"cause,omitempty,omitzero"`
-
-	// Code The provider's own code.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// DeliveryCount The broker's own counter.
-	DeliveryCount int       `json:"delivery_count,omitempty,omitzero"`
-	Finished      time.Time `json:"finished,omitempty,omitzero"`
+	// Version Of the write that brought the line.
+	Version int64     `json:"version"`
+	At      time.Time `json:"at"`
 
 	// Kind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
 	// after the entry had moved on. `decision`: the entry moved without a call.
 	Kind LineKind `json:"kind"`
 
-	// MessageID The broker's id of the message.
-	MessageID string `json:"message_id,omitempty,omitzero"`
+	// Text The line as a sentence.
+	Text string `json:"text"`
+
+	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
+	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
+	// wanted any more.
+	State  State  `json:"state"`
+	Reason string `json:"reason"`
 
 	// Number The attempt's number.
-	Number int `json:"number,omitempty,omitzero"`
-
-	// Origin How the visit came about: `push`, `api`, `worker`.
-	Origin string `json:"origin,omitempty,omitzero"`
+	Number   int    `json:"number,omitempty,omitzero"`
+	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Outcome What the call proved.
-	Outcome  LineOutcome `json:"outcome,omitempty,omitzero"`
-	Provider string      `json:"provider,omitempty,omitzero"`
-	Reason   string      `json:"reason"`
-	Receipt  string      `json:"receipt,omitempty,omitzero"`
+	Outcome LineOutcome `json:"outcome,omitempty,omitzero"`
+
+	// Status The provider's HTTP status or SMTP reply code.
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Code The provider's own code.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Cause What happened, in one word of ours.
+	Cause   string `json:"cause,omitempty,omitzero"`
+	Receipt string `json:"receipt,omitempty,omitzero"`
 
 	// RequestID The provider's id for the request.
 	RequestID string `json:"request_id,omitempty,omitzero"`
 
 	// RetryAfterSeconds How long the provider asked to be left alone.
-	RetryAfterSeconds int `json:"retry_after_seconds,omitempty,omitzero"`
+	RetryAfterSeconds int       `json:"retry_after_seconds,omitempty,omitzero"`
+	Started           time.Time `json:"started,omitempty,omitzero"`
+	Finished          time.Time `json:"finished,omitempty,omitzero"`
+
+	// Origin How the visit came about: `push`, `api`, `worker`.
+	Origin string `json:"origin,omitempty,omitzero"`
 
 	// Source The push source or the caller.
-	Source  string    `json:"source,omitempty,omitzero"`
-	Started time.Time `json:"started,omitempty,omitzero"`
+	Source string `json:"source,omitempty,omitzero"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state"`
+	// MessageID The broker's id of the message.
+	MessageID string `json:"message_id,omitempty,omitzero"`
 
-	// Status The provider's HTTP status or SMTP reply code.
-	Status int `json:"status,omitempty,omitzero"`
-
-	// Text The line as a sentence.
-	Text string `json:"text"`
-
-	// Version Of the write that brought the line.
-	Version int64 `json:"version"`
+	// DeliveryCount The broker's own counter.
+	DeliveryCount int `json:"delivery_count,omitempty,omitzero"`
 }
 
 // LineKind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
@@ -322,22 +324,21 @@ type LivenessStatus string
 
 // Problem A problem document (RFC 9457).
 type Problem struct {
-	Code ProblemCode `json:"code"`
-
-	// CorrelationID Under which the log has it.
-	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
-	Detail        string `json:"detail"`
+	// Type Always `about:blank`; `code` tells problems apart.
+	Type   string      `json:"type"`
+	Title  string      `json:"title"`
+	Status int         `json:"status"`
+	Code   ProblemCode `json:"code"`
+	Detail string      `json:"detail"`
+	Errors []Fault     `json:"errors,omitempty,omitzero"`
 
 	// Entry The ledger's one row for an identity.
 	//
 	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry  Entry   `json:"entry,omitempty,omitzero"`
-	Errors []Fault `json:"errors,omitempty,omitzero"`
-	Status int     `json:"status"`
-	Title  string  `json:"title"`
+	Entry Entry `json:"entry,omitempty,omitzero"`
 
-	// Type Always `about:blank`; `code` tells problems apart.
-	Type string `json:"type"`
+	// CorrelationID Under which the log has it.
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 }
 
 // ProblemCode defines model for Problem.Code.
@@ -345,8 +346,8 @@ type ProblemCode string
 
 // Readiness Example: {"gates":[{"by":"outcome","class":"throttled","closed_until":"2031-03-04T09:01:00Z","provider":"mail"}],"status":"ready"}
 type Readiness struct {
-	Gates  []Gate          `json:"gates"`
 	Status ReadinessStatus `json:"status"`
+	Gates  []Gate          `json:"gates"`
 }
 
 // ReadinessStatus defines model for Readiness.Status.
@@ -359,13 +360,15 @@ type State string
 
 // Story Example: {"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
 type Story struct {
-	Conflicts []Conflict `json:"conflicts"`
-
 	// Entry The ledger's one row for an identity.
 	//
 	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry    Entry  `json:"entry"`
-	Timeline []Line `json:"timeline"`
+	Entry Entry `json:"entry"`
+
+	// Faults Of a malformed dead letter: what was wrong, one line each.
+	Faults    []string   `json:"faults,omitempty,omitzero"`
+	Timeline  []Line     `json:"timeline"`
+	Conflicts []Conflict `json:"conflicts"`
 }
 
 // Word defines model for Word.
@@ -386,9 +389,6 @@ type Invalid = Problem
 // Misdirected A problem document (RFC 9457).
 type Misdirected = Problem
 
-// NotFound A problem document (RFC 9457).
-type NotFound = Problem
-
 // Timeout A problem document (RFC 9457).
 type Timeout = Problem
 
@@ -403,6 +403,12 @@ type Unauthenticated = Problem
 
 // Unavailable A problem document (RFC 9457).
 type Unavailable = Problem
+
+// UnknownEntry A problem document (RFC 9457).
+type UnknownEntry = Problem
+
+// UnknownReminder A problem document (RFC 9457).
+type UnknownReminder = Problem
 
 // UnsupportedMediaType A problem document (RFC 9457).
 type UnsupportedMediaType = Problem

@@ -44,6 +44,7 @@ type answer struct {
 	ReminderID string        `json:"reminder_id,omitzero"`
 	Type       string        `json:"type,omitzero"`
 	Channel    string        `json:"channel,omitzero"`
+	Errors     []string      `json:"errors,omitempty"` // why it could not be read
 	Duplicate  bool          `json:"duplicate,omitzero"`
 	Conflict   bool          `json:"conflict,omitzero"`
 	RetryAfter int64         `json:"retry_after,omitzero"` // seconds
@@ -55,6 +56,7 @@ func (f *Format) Answer(w http.ResponseWriter, reply ledger.Reply) {
 	a := answer{
 		State: e.State, Reason: cmp.Or(reply.Reason, e.Reason),
 		ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel,
+		Errors:    reply.Faults,
 		Duplicate: reply.Duplicate, Conflict: reply.Conflict,
 	}
 	status := http.StatusOK
@@ -63,8 +65,8 @@ func (f *Format) Answer(w http.ResponseWriter, reply ledger.Reply) {
 		broker.RetryAfter(w, reply.RetryAfter)
 		a.RetryAfter = int64(ledger.ClampRetryAfter(reply.RetryAfter) / time.Second)
 	}
+	body, _ := json.Marshal(a) // ASCII throughout, faults too: it always marshals
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A sender that has hung up has its answer.
-	_ = json.MarshalWrite(w, a)
+	_, _ = w.Write(append(body, '\n')) // a sender that has hung up has its answer
 }

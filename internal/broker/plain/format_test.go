@@ -1,6 +1,7 @@
 package plain_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sendonce/sendonce/internal/broker"
@@ -54,9 +56,13 @@ func TestTheBodyIsTheMessage(t *testing.T) {
 }
 
 func TestAPersonCanReadTheAnswer(t *testing.T) {
+	contract := documented(t)
 	entry := ledger.Entry{
 		Identity: ledger.Identity{ReminderID: "rem-1", Type: "seat_expiring", Channel: "email"},
 		State:    ledger.Sent, Reason: ledger.ReasonAccepted, UserID: "canary-user", Receipt: "canary-receipt",
+	}
+	dead := ledger.Entry{
+		Identity: ledger.Identity{ReminderID: "5b0d", Type: ledger.MalformedType, Channel: "courses"}, State: ledger.Dead, Reason: ledger.ReasonMalformed,
 	}
 	const ids = `"reminder_id":"rem-1","type":"seat_expiring","channel":"email"`
 	for name, c := range map[string]struct {
@@ -68,17 +74,42 @@ func TestAPersonCanReadTheAnswer(t *testing.T) {
 		"sent":             {ledger.Reply{Ack: true, Entry: entry}, 200, "", `{"state":"sent","reason":"accepted",` + ids + `}`},
 		"sent before":      {ledger.Reply{Ack: true, Entry: entry, Duplicate: true, Conflict: true}, 200, "", `{"state":"sent","reason":"accepted",` + ids + `,"duplicate":true,"conflict":true}`},
 		"a reason why not": {ledger.Reply{Entry: entry, Reason: ledger.ReasonNoCapacity, RetryAfter: 1100 * time.Millisecond}, 503, "2", `{"state":"sent","reason":"no_capacity",` + ids + `,"retry_after":2}`},
+		"unreadable": {
+			ledger.Reply{Ack: true, Entry: dead, Faults: []string{"to is required", `content."\x00" is <wrong>`}},
+			200, "",
+			`{"state":"dead","reason":"malformed","reminder_id":"5b0d","type":"!malformed","channel":"courses",` +
+				`"errors":["to is required","content.\"\\x00\" is <wrong>"]}`,
+		},
 		"nothing recorded": {ledger.Reply{}, 503, "1", `{"retry_after":1}`},
 	} {
 		w := httptest.NewRecorder()
 		format(t).Answer(w, c.reply)
-		if w.Code != c.status || w.Header().Get("Retry-After") != c.retry || strings.TrimSpace(w.Body.String()) != c.body {
+		if w.Code != c.status || w.Header().Get("Retry-After") != c.retry || w.Body.String() != c.body+"\n" {
 			t.Errorf("%s: %d, Retry-After %q, %s", name, w.Code, w.Header().Get("Retry-After"), w.Body)
+		}
+		var document map[string]any
+		if err := json.Unmarshal(w.Body.Bytes(), &document); err != nil {
+			t.Fatal(err)
+		}
+		if err := contract.VisitJSON(document); err != nil {
+			t.Errorf("%s: the answer breaks the contract: %v", name, err)
 		}
 		if got := w.Header().Get("Content-Type"); got != "application/json" {
 			t.Errorf("%s: content type %q", name, got)
 		}
 	}
+}
+
+// documented is the answer as openapi.yaml has it, closed: a member that it does not name is a fault of ours.
+func documented(t *testing.T) *openapi3.Schema {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromFile("../../../openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, schema := false, doc.Components.Schemas["PlainAnswer"].Value
+	schema.AdditionalProperties.Has = &closed
+	return schema
 }
 
 func TestOptionsThatLeaveADoorOpenAreRefused(t *testing.T) {
