@@ -18,7 +18,9 @@ COPY --from=build --chown=65532:65532 /src/empty/var/lib/sendonce /var/lib/sendo
 USER 65532:65532
 VOLUME /var/lib/sendonce
 
-# 8080 is the public listener. The operations listener, 9090, is not for publishing.
+# 8080 is the public listener. The operations listener, 9090, is not for publishing. Where ops_listen is not
+# on port 9090 of loopback or of every interface, the health check must know: give it "-addr", "HOST:PORT" or
+# "-config", "/etc/sendonce/config.yaml", here or in the orchestrator's own (as a list; there is no shell).
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=4s --start-period=30s CMD ["/sendonce", "health"]
 ENTRYPOINT ["/sendonce"]

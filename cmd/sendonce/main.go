@@ -12,34 +12,45 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
-const usage = `sendonce sends one logical reminder at most once, and can explain each decision afterwards.
+// command is one word of the command line. The same texts teach it in the overview and behind -h.
+type command struct {
+	name    string
+	args    string
+	does    string
+	example string // what stands behind the name in one that works
+	run     func(line) error
+}
 
-Usage:
+func commands() []command {
+	return []command{
+		{"dev", "[-addr HOST:PORT] [-data DIR]", `Try it: a gateway on this machine alone, with an embedded ledger, open push
+sources and a sandbox provider. Prints deliveries to paste into another shell.`, "-addr 127.0.0.1:8081 -data ./second", dev},
+		{"serve", "[-config] FILE", "Run it: push sources, callers, providers and the ledger as FILE says.", "-config config.yaml", serve},
+		{"migrate", "[-config] FILE", `Bring the ledger's schema up to this version and end. Old and new versions
+of the program may run side by side on the new schema.`, "-config config.yaml", migrate},
+		{"check-config", "[-config] FILE", "Read FILE and the environment as serve would, say all that is wrong, and end.", "config.yaml", checkConfig},
+		{"health", "[-addr HOST:PORT | -config FILE]", `Ask the operations listener of a gateway on this machine whether it is ready.
+For HEALTHCHECK. FILE says where it listens (ops_listen).`, "-config config.yaml", health},
+		{"version", "", "Say which version this is.", "", version},
+	}
+}
 
-  sendonce dev [-addr HOST:PORT] [-data DIR]
-        Try it: a gateway on this machine alone, with an embedded ledger, open push
-        sources and a sandbox provider. Prints deliveries to paste into another shell.
+// usage is the overview.
+func usage() string {
+	var b strings.Builder
+	b.WriteString("sendonce sends one logical reminder at most once, and can explain each decision afterwards.\n\nUsage:\n")
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "\n  %s\n        %s\n", c.synopsis(), strings.ReplaceAll(c.does, "\n", "\n        "))
+	}
+	b.WriteString("\n'sendonce COMMAND -h' shows a command's flags. Exit codes: 0 done, 1 failed, 2 not understood.\n")
+	return b.String()
+}
 
-  sendonce serve -config FILE
-        Run it: push sources, callers, providers and the ledger as FILE says.
-
-  sendonce migrate -config FILE
-        Bring the ledger's schema up to this version and end. Old and new versions
-        of the program may run side by side on the new schema.
-
-  sendonce check-config FILE
-        Read FILE and the environment as serve would, say all that is wrong, and end.
-
-  sendonce health [-addr HOST:PORT]
-        Ask the operations listener of a gateway whether it is ready. For HEALTHCHECK.
-
-  sendonce version
-
-'sendonce COMMAND -h' shows a command's flags. Exit codes: 0 done, 1 failed, 2 not understood.
-`
+func (c command) synopsis() string { return strings.TrimSpace("sendonce " + c.name + " " + c.args) }
 
 // errUsage : the command line was not understood; what is wrong with it has been said.
 var errUsage = errors.New("usage")
@@ -51,31 +62,39 @@ func main() {
 	case errors.Is(err, errUsage):
 		os.Exit(2)
 	default:
-		fmt.Fprintln(os.Stderr, "sendonce:", err)
+		fmt.Fprint(os.Stderr, told(err))
 		os.Exit(1)
 	}
 }
 
+// told is an error as people read it: who says so, once, and further lines set in.
+func told(err error) string {
+	return "sendonce: " + strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "\n  ") + "\n"
+}
+
 func run(args []string, out, errOut io.Writer) error {
 	if len(args) == 0 {
-		fmt.Fprint(errOut, usage)
+		fmt.Fprint(errOut, usage())
 		return errUsage
-	}
-	commands := map[string]func([]string, io.Writer, io.Writer) error{
-		"dev": dev, "serve": serve, "migrate": migrate, "check-config": checkConfig,
-		"health": health, "version": version,
 	}
 	name, rest := args[0], args[1:]
-	if name == "help" || name == "-h" || name == "-help" || name == "--help" {
-		fmt.Fprint(out, usage)
-		return nil
+	switch name {
+	case "help", "-h", "-help", "--help":
+		if len(rest) == 0 {
+			fmt.Fprint(out, usage())
+			return nil
+		}
+		name, rest = rest[0], []string{"-h"}
+	case "-v", "-version", "--version":
+		name = "version"
 	}
-	command, known := commands[name]
-	if !known {
-		fmt.Fprintf(errOut, "sendonce: there is no command %q\n\n%s", name, usage)
-		return errUsage
+	for _, c := range commands() {
+		if c.name == name {
+			return c.run(line{command: c, args: rest, out: out, errOut: errOut})
+		}
 	}
-	return command(rest, out, errOut)
+	fmt.Fprintf(errOut, "sendonce: there is no command %q\n\n%s", name, usage())
+	return errUsage
 }
 
 // untilSignal is a context that ends at the first SIGTERM or SIGINT. A second one ends the process on
@@ -99,21 +118,4 @@ func untilSignal() (context.Context, func()) {
 		close(signals)
 		cancel()
 	}
-}
-
-// parse reads a command's flags and wants exactly so many arguments behind them.
-func parse(flags *flag.FlagSet, args []string, errOut io.Writer, want int) error {
-	flags.SetOutput(errOut)
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return errUsage
-	}
-	if flags.NArg() != want {
-		fmt.Fprintf(errOut, "sendonce %s: wants %d argument(s), got %d\n", flags.Name(), want, flags.NArg())
-		flags.Usage()
-		return errUsage
-	}
-	return nil
 }

@@ -3,15 +3,22 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
+	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sendonce/sendonce/internal/config"
 )
 
 func TestACommandLineThatIsNotUnderstoodSaysSoAndEndsWithUsage(t *testing.T) {
 	for name, args := range map[string][]string{
 		"nothing": {}, "no command": {"sned"}, "no configuration": {"serve"}, "a stray argument": {"serve", "-config", "x", "y"},
-		"an unknown flag": {"dev", "-port", "1"}, "no file to check": {"check-config"},
+		"an unknown flag": {"dev", "-port", "1"}, "no file to check": {"check-config"}, "two files": {"migrate", "-config", "x", "y"},
+		"an argument of dev": {"dev", "here"}, "two places": {"health", "-addr", "x:1", "-config", "y"}, "help on nothing": {"help", "sned"},
 	} {
 		var out, errOut bytes.Buffer
 		if err := run(args, &out, &errOut); !errors.Is(err, errUsage) || errOut.Len() == 0 {
@@ -29,6 +36,136 @@ func TestHelpTeachesEveryCommand(t *testing.T) {
 		if !strings.Contains(out.String(), "sendonce "+command) {
 			t.Errorf("help does not name %s", command)
 		}
+	}
+}
+
+func TestEachCommandTeachesItself(t *testing.T) {
+	for _, c := range commands() {
+		for _, args := range [][]string{{c.name, "-h"}, {c.name, "--help"}, {"help", c.name}} {
+			var out, errOut bytes.Buffer
+			if err := run(args, &out, &errOut); !errors.Is(err, flag.ErrHelp) || errOut.Len() > 0 {
+				t.Errorf("%q: %v, complained %q", args, err, errOut.String())
+			}
+			for _, part := range []string{c.does, "Usage:    sendonce " + c.name, "Example:  sendonce " + c.name} {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("%q does not say %q:\n%s", args, part, out.String())
+				}
+			}
+		}
+	}
+}
+
+func TestTheVersionIsToldInEverySpelling(t *testing.T) {
+	for _, spelling := range []string{"version", "-v", "-version", "--version"} {
+		var out bytes.Buffer
+		if err := run([]string{spelling}, &out, &out); err != nil || !strings.HasPrefix(out.String(), "sendonce ") || !strings.Contains(out.String(), "go1.") {
+			t.Errorf("%s: %v, %q", spelling, err, out.String())
+		}
+	}
+}
+
+func TestAFileIsNamedInEitherForm(t *testing.T) {
+	file := t.TempDir() + "/none.yaml"
+	for _, command := range []string{"serve", "migrate", "check-config"} {
+		for _, args := range [][]string{{command, file}, {command, "-config", file}, {command, "--config=" + file}} {
+			var out bytes.Buffer
+			if err := run(args, &out, &out); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file) {
+				t.Errorf("%q: %v", args, err)
+			}
+		}
+	}
+}
+
+func TestFurtherLinesOfAnErrorAreSetIn(t *testing.T) {
+	if got, want := told(errors.New("one\ntwo\n\tthree\n")), "sendonce: one\n  two\n  \tthree\n"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// TestNoErrorShowsTheDatabasesPassword : neither ours nor the driver's.
+func TestNoErrorShowsTheDatabasesPassword(t *testing.T) {
+	const canary = "canary-s3cr3t"
+	for name, url := range map[string]string{
+		"nobody there":      "postgres://gw:" + canary + "@127.0.0.1:1/db?connect_timeout=2",
+		"a bad mode":        "postgres://gw:" + canary + "@127.0.0.1:1/db?sslmode=nope",
+		"a bad port":        "postgres://gw:" + canary + "@127.0.0.1:x/db",
+		"in the query":      "postgres://127.0.0.1:1/db?user=gw&password=" + canary + "&sslmode=nope",
+		"a key's password":  "postgres://127.0.0.1:1/db?sslkey=/none&sslcert=/none&sslpassword=" + canary,
+		"cut at an @":       "postgres://gw:x@" + canary + "@127.0.0.1:1/db",
+		"cut at a /":        "postgres://gw:1/" + canary + "@127.0.0.1:1/db",
+		"cut at a ?":        "postgres://gw:1?" + canary + "@127.0.0.1:1/db",
+		"cut at a #":        "postgres://gw:1#" + canary + "@127.0.0.1:1/db",
+		"a space":           "postgres://gw: " + canary + "@127.0.0.1:1/db",
+		"a percent sign":    "postgres://gw:%" + canary + "@127.0.0.1:1/db",
+		"another scheme":    "mysql://gw:" + canary + "@127.0.0.1:1/db",
+		"a keyword string":  "host=127.0.0.1 password=" + canary,
+		"a relative ledger": "sqlite://" + canary + "?",
+	} {
+		t.Setenv("SENDONCE_TEST_URL", url)
+		file := configuration(t, `database: {url: "${SENDONCE_TEST_URL}"}`)
+		for _, command := range []string{"migrate", "check-config"} {
+			var out bytes.Buffer
+			err := run([]string{command, file}, &out, &out)
+			if command == "migrate" && err == nil {
+				t.Errorf("%s: %s succeeds", name, command)
+			}
+			if err != nil && strings.Contains(told(err), canary) || strings.Contains(out.String(), canary) {
+				t.Errorf("%s: %s shows it: %v %s", name, command, err, out.String())
+			}
+		}
+	}
+}
+
+// configuration is a file of the least that serves, and more lines.
+func configuration(t *testing.T, lines string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	err := os.WriteFile(file, []byte(lines+`
+providers: {mail: {kind: webhook, url: "https://mail.example.org/"}}
+channels: {email: {provider: mail}}
+types: {default: {}}
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestMigrateSaysWhereTheSchemaIs(t *testing.T) {
+	file := configuration(t, "database: {url: 'sqlite://"+t.TempDir()+"/ledger.db'}")
+	for range 2 {
+		var out bytes.Buffer
+		if err := run([]string{"migrate", file}, &out, &out); err != nil || out.String() != "the ledger's schema is at the version of this program\n" {
+			t.Errorf("%v, said %q", err, out.String())
+		}
+	}
+}
+
+func TestDevSaysWhatToDoWhenItsPlaceIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	var out bytes.Buffer
+	err = run([]string{"dev", "-addr", taken.Addr().String(), "-data", t.TempDir()}, &out, &out)
+	if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), "use another -data (and -addr)") {
+		t.Errorf("told %v", err)
+	}
+}
+
+func TestTheGuideIsShortAndNamesWhatDevLetsIn(t *testing.T) {
+	guide := strings.TrimSpace(fmt.Sprintf(devGuide, "127.0.0.1:8080", "127.0.0.1:9090"))
+	for _, word := range []string{
+		"http://127.0.0.1:8080 ", "http://127.0.0.1:9090/metrics", "another reminder_id", "conflict",
+		config.DevProducer, config.DevSupport, config.DevOperator, config.DevAdmin,
+	} {
+		if !strings.Contains(guide, word) {
+			t.Errorf("the guide lacks %q", word)
+		}
+	}
+	if lines := strings.Count(guide, "\n") + 1; lines > 14 {
+		t.Errorf("the guide has %d lines", lines)
 	}
 }
 

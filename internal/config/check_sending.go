@@ -133,12 +133,10 @@ func (k *checker) channels() {
 		k.fault("channels", "is empty: nothing could ever be sent; name a channel and its provider")
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Channels)) {
-		at, provider := join("channels", name), k.Channels[name].Provider
+		at := join("channels", name)
 		k.name(at, name)
-		if provider == "" {
+		if k.Channels[name].Provider == "" {
 			k.fault(at+".provider", "is missing; name one of: %s", known(k.Providers))
-		} else if _, ok := k.Providers[provider]; !ok {
-			k.fault(at+".provider", "channel %s leads to a provider that does not exist; name one of: %s", name, known(k.Providers))
 		}
 	}
 }
@@ -216,7 +214,13 @@ func urlProblem(text string, insecure bool) string {
 	return ""
 }
 
+// isPostgresURL wants a URL that everybody takes apart in the same way: a password with a plain '@', '/'
+// or '?' in it is cut there by some, and its rest is shown in errors as a host or a database.
 func isPostgresURL(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") && u.Opaque == ""
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Opaque != "" || u.Fragment != "" {
+		return false
+	}
+	ats := strings.Count(text, "@")
+	return ats == 0 || ats == 1 && u.User != nil
 }

@@ -85,7 +85,6 @@ type Source struct {
 	AnswerWithin  time.Duration // its patience: a longer send goes on and is answered by the redelivery
 	MaxAge        time.Duration // its retention; set where the format gives no publish time
 	Limit         int64         // bytes of one opened message
-	Deadletter    bool          // it brings the messages of a broker's own dead-letter queue
 }
 
 // Auth is how a source proves itself: exactly one field is set. Every list of secrets rotates: old and

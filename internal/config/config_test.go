@@ -149,7 +149,7 @@ types: {default: {}}
 		`config.yaml:10: sources.Bad Name.format: "fax" is not one of plain, pubsub, standard-webhooks`,
 		`config.yaml:11: database.url: the environment variable EMPTY is empty`,
 		`config.yaml:12: providers.mail.timeout: 1m and the margin of 3s do not fit into the lease of 30s`,
-		`config.yaml:13: channels.email.provider: channel email leads to a provider that does not exist; name one of: mail`,
+		`config.yaml:13: channels.email.provider: there is no provider "post"; name one of: mail`,
 	}
 	var faults Faults
 	if !errors.As(err, &faults) {

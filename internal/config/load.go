@@ -38,12 +38,12 @@ func Parse(raw []byte, env func(string) (string, bool)) (Config, error) {
 }
 
 func parse(name string, raw []byte, env func(string) (string, bool)) (Config, error) {
-	r := &reader{file: name, env: env, lines: map[string]int{}, faulty: map[string]bool{}}
 	body, fault := document(name, raw)
 	if fault != nil {
 		return Config{}, Faults{*fault}
 	}
-	c := readConfig(r.section("", body))
+	r := &reader{file: name, env: env, meant: map[string]string{}}
+	c := r.config(body)
 	c.OTLP = readOTLP(env)
 	faults := r.faults
 	for _, f := range check(c) {
@@ -101,6 +101,19 @@ func document(name string, raw []byte) (ast.Node, *Fault) {
 	return body, nil
 }
 
+// config reads the document, and once more for each level on which a setting is misspelt: as it was meant,
+// so that one typo is one fault and does not make something else look as if it were missing.
+func (r *reader) config(body ast.Node) Config {
+	for {
+		r.lines, r.faults, r.faulty = map[string]int{}, nil, map[string]bool{}
+		typos := len(r.meant)
+		c := readConfig(r.section("", body))
+		if len(r.meant) == typos {
+			return c
+		}
+	}
+}
+
 func readConfig(s *section) Config {
 	c := Config{
 		AllowSandbox: s.boolean("allow_sandbox"),
@@ -124,7 +137,12 @@ func readConfig(s *section) Config {
 	s.each("sources", func(name string, entry *section) { c.Sources[name] = readSource(entry, c) })
 	s.each("providers", func(name string, entry *section) { c.Providers[name] = readProvider(entry) })
 	s.each("channels", func(name string, entry *section) {
-		c.Channels[name] = Channel{Provider: entry.text("provider", "")}
+		c.Channels[name] = Channel{Provider: read(entry, "provider", "", func(v string) (string, error) {
+			if _, ok := c.Providers[v]; !ok {
+				return "", fmt.Errorf("there is no provider %q; name one of: %s", v, known(c.Providers))
+			}
+			return v, nil
+		})}
 		entry.done()
 	})
 	c.Types = readTypes(s.child("types"))
@@ -169,7 +187,6 @@ func readSource(s *section, c Config) Source {
 		AnswerWithin:  s.duration("answer_within", min(patience(format), c.Lease)),
 		MaxAge:        s.duration("max_age", 0),
 		Limit:         s.size("limit", c.Limit),
-		Deadletter:    s.boolean("deadletter"),
 	}
 	s.done()
 	return source

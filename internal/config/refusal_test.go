@@ -108,7 +108,7 @@ func TestItRefusesToStart(t *testing.T) {
 		"a limit beyond bounds":                      {"limit: 1000MiB\n", "limit", []string{"16MiB"}},
 		"a memory shorter than a redrive":            {"memory: 34d\n", "memory", []string{"34d", "35d", "30d"}},
 		"a memory for ever":                          {"memory: 4000d\n", "memory", []string{"4000d"}},
-		"a channel to nowhere":                       {"channels: {email: {provider: post}}\n", "channels.email.provider", []string{"email", "mail"}},
+		"a channel to nowhere":                       {"channels: {email: {provider: post}}\n", "channels.email.provider", []string{`"post"`, "mail"}},
 		"a channel without a provider":               {"channels: {email: {}}\n", "channels.email.provider", []string{"mail"}},
 		"no channel":                                 {"channels: {}\n", "channels", []string{"nothing"}},
 		"no default type":                            {"types: {other: {}}\n", "types.default", []string{"missing"}},
@@ -142,6 +142,10 @@ func TestItRefusesToStart(t *testing.T) {
 		"an address without a port":            {"listen: 127.0.0.1\n", "listen", []string{"host:port"}},
 		"an address with a named port":         {"listen: 127.0.0.1:http\n", "listen", []string{"host:port"}},
 		"a relative database":                  {`database: {url: "sqlite://ledger.db"}` + "\n", "database.url", []string{"absolute"}},
+		"a password with a plain @":            {`database: {url: "postgres://u:p@q@db/x"}` + "\n", "database.url", []string{"percent-encoding"}},
+		"a password with a plain /":            {`database: {url: "postgres://u:12/p@db/x"}` + "\n", "database.url", []string{"percent-encoding"}},
+		"a password with a plain ?":            {`database: {url: "postgres://u:12?p@db/x"}` + "\n", "database.url", []string{"percent-encoding"}},
+		"a password with a plain #":            {`database: {url: "postgres://u:12#p@db/x"}` + "\n", "database.url", []string{"percent-encoding"}},
 		"a database with options":              {`database: {url: "sqlite:///a.db?mode=memory"}` + "\n", "database.url", []string{"options"}},
 		"another database":                     {`database: {url: "mysql://db/x"}` + "\n", "database.url", []string{"postgres://"}},
 		"no database":                          {"database: {}\n", "database.url", []string{"missing"}},
@@ -152,7 +156,11 @@ func TestItRefusesToStart(t *testing.T) {
 		"a level that is no word of ours":      {"log: {level: warn+2}\n", "log.level", []string{"warn"}},
 		"a cut-over that is no time":           {"accept_since: yesterday\n", "accept_since", []string{"2031"}},
 		"a name with a slash":                  {"channels: {a/b: {provider: mail}}\n", "channels.a/b", []string{"rename"}},
-		"an unknown key deep inside":           {"types: {default: {backoff: {bsae: 1s}}}\n", "types.default.backoff.bsae", []string{"base, cap"}},
+		"an unknown key deep inside":           {"types: {default: {backoff: {bsae: 1s}}}\n", "types.default.backoff.bsae", []string{"did you mean base?"}},
+		"an unknown key that is like none":     {"types: {default: {backoff: {pause: 1s}}}\n", "types.default.backoff.pause", []string{"base, cap"}},
+		"a misspelt key that is needed":        {source("fromat: plain, max_age: 1d, auth: {none: true}"), "sources.s.fromat", []string{"did you mean format?"}},
+		"a misspelling of what is there":       {"lease: 30s\nleasse: 30s\n", "leasse", []string{"known here"}},
+		"a source's own dead letters":          {source("format: pubsub, deadletter: true, auth: {none: true}"), "sources.s.deadletter", []string{"unknown setting"}},
 		"an anchor":                            {"types: {default: &x {}}\n", "types.default", []string{"anchor"}},
 		"a merge key":                          {"types: {default: {<<: {deadline: 1h}}}\n", "types.default.<<", []string{"merge"}},
 		"a key without a value":                {"lease:\n", "lease", []string{"nothing"}},
@@ -172,6 +180,34 @@ func TestItRefusesToStart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestATypoIsOneFault, however deep it stands and whatever seems to be missing through it.
+func TestATypoIsOneFault(t *testing.T) {
+	_, err := Parse([]byte(`databse: {ulr: "sqlite:///a.db", pool: true}
+providres: {mail: {kind: webhook, url: "https://mail.example.org/", timeuot: 60s}}
+chanels: {email: {provder: mail}}
+types: {default: {}}
+`), environment())
+	want := []string{
+		"config:1: database.pool: unknown setting; known here: max_conns, pooler, url",
+		"config:1: database.ulr: unknown setting; did you mean url?",
+		"config:1: databse: unknown setting; did you mean database?",
+		"config:2: providers.mail.timeout: 1m and the margin of 3s do not fit into the lease of 30s",
+		"config:2: providers.mail.timeuot: unknown setting; did you mean timeout?",
+		"config:2: providres: unknown setting; did you mean providers?",
+		"config:3: chanels: unknown setting; did you mean channels?",
+		"config:3: channels.email.provder: unknown setting; did you mean provider?",
+	}
+	faults, _ := err.(Faults)
+	if len(faults) != len(want) {
+		t.Fatalf("want %d faults, got:\n%v", len(want), err)
+	}
+	for i := range want {
+		if got := faults[i].String(); !strings.HasPrefix(got, want[i]) {
+			t.Errorf("told %q, want %q", got, want[i])
+		}
 	}
 }
 

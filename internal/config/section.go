@@ -17,7 +17,8 @@ type reader struct {
 	env    func(string) (string, bool)
 	lines  map[string]int // path to line
 	faults Faults
-	faulty map[string]bool // paths that have a fault of their own
+	faulty map[string]bool   // paths that have a fault of their own
+	meant  map[string]string // paths of misspelt settings, and what they are read as
 }
 
 func (r *reader) fault(path string, line int, problem string, args ...any) {
@@ -79,6 +80,10 @@ func (r *reader) section(path string, node ast.Node) *section {
 			r.fault(at, line, "merge keys are not read; write the settings out")
 			continue
 		}
+		if meant, misspelt := r.meant[at]; misspelt {
+			r.fault(at, line, "unknown setting; did you mean %s?", meant)
+			key, at = meant, join(path, meant)
+		}
 		if _, twice := s.nodes[key]; twice {
 			r.fault(at, line, "stands here a second time, first on line %d; keep one", r.lines[at])
 			continue
@@ -98,13 +103,20 @@ func (s *section) has(key string) bool {
 	return ok
 }
 
-// done refuses every key that nobody asked for.
+// done refuses every key that nobody asked for. One that is nearly the name of a setting which is left
+// out is noted as meant.
 func (s *section) done() {
+	known := slices.Sorted(maps.Keys(s.asked))
+	open := slices.DeleteFunc(slices.Clone(known), s.has)
 	for _, key := range s.keys {
-		if !s.asked[key] {
-			s.r.fault(s.at(key), s.r.lines[s.at(key)], "unknown setting; known here: %s",
-				strings.Join(slices.Sorted(maps.Keys(s.asked)), ", "))
+		if s.asked[key] {
+			continue
 		}
+		if meant := nearest(key, open); meant != "" {
+			s.r.meant[s.at(key)] = meant
+			open = slices.DeleteFunc(open, func(key string) bool { return key == meant })
+		}
+		s.r.fault(s.at(key), s.r.lines[s.at(key)], "unknown setting; known here: %s", strings.Join(known, ", "))
 	}
 }
 

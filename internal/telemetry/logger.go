@@ -20,18 +20,25 @@ const (
 const minSecret = 4
 
 // NewLogger writes one line per record: JSON, or text for a person's terminal. Times are UTC. Both forms
-// escape line breaks and control characters, so a hostile id can't forge a second line.
+// escape line breaks and control characters, so a hostile id can't forge a second line. Whatever is told as
+// "error" is redacted, whoever tells it: a driver's error may show a user, a password or a row.
 func NewLogger(w io.Writer, level slog.Leveler, text bool) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: inUTC}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: tidy}
 	if text {
 		return slog.New(slog.NewTextHandler(w, o))
 	}
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
-func inUTC(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && a.Key == slog.TimeKey {
+// errorKey is the key under which every line tells its error.
+const errorKey = "error"
+
+func tidy(groups []string, a slog.Attr) slog.Attr {
+	switch {
+	case len(groups) == 0 && a.Key == slog.TimeKey:
 		a.Value = slog.TimeValue(a.Value.Time().UTC())
+	case a.Key == errorKey:
+		a.Value = slog.StringValue(redact(a.Value.String()))
 	}
 	return a
 }
@@ -65,7 +72,7 @@ const struck = "[…]"
 // other long numbers; a URL's query; and what follows the name of a credential.
 var personal = regexp.MustCompile(`"[^"]*"?|=\([^)]*\)?|\S+@\S+` +
 	`|\+\d[\d .()/-]{5,}\d|\d{2,}[ /-][\d /-]{4,}\d|\d{7,}` +
-	`|\?\S+|(?i:bearer|basic|password=|token=)\s*\S+`)
+	`|\?\S+|(?i:bearer|basic|user=|password=|token=)\s*\S+`)
 
 // redact makes free text fit for a field. What stands in private too is struck, whole or piece by piece.
 func redact(text string, private ...string) string {
