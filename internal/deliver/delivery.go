@@ -166,6 +166,7 @@ func (d *Desk) take(ctx context.Context, v *visit, provider string) ledger.Slot 
 	defer cancel()
 	taken, done := d.Slots.Take(ctx, provider)
 	v.slot.done = done
+	taken.Wait = policy.Lifted(taken.Wait, d.Draw()) // a gate opens for all; they need not all stand before it
 	return taken
 }
 
@@ -176,7 +177,7 @@ func (d *Desk) answer(ctx context.Context, v *visit, seen reading, step ledger.S
 	if step.Wait > 0 {
 		reply.RetryAfter = ledger.ClampRetryAfter(step.Wait)
 	}
-	reply.Duplicate = !v.wrote(seen.entry)
+	reply.Duplicate = !v.facts.Counted
 	return d.told(ctx, v, reply)
 }
 

@@ -43,13 +43,13 @@ func TestAQuestionWithoutAnAnswerWaitsAndUsesNoAttempt(t *testing.T) {
 func TestAClosedGateKeepsTheReminderWithoutAnAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.full, w.slot = true, ledger.Slot{Provider: "mail", Reason: ledger.ReasonGateClosed, Wait: 30 * time.Second}
-		if reply := w.push("queue", message("seat_expiring", "a@b.example")); reply.Ack || reply.RetryAfter != 30*time.Second {
+		if reply := w.push("queue", message("seat_expiring", "a@b.example")); reply.Ack || reply.RetryAfter != 33*time.Second {
 			t.Errorf("reply: %+v", reply)
 		}
 		e := w.wants(rem1, ledger.Waiting, ledger.ReasonGateClosed)
-		time.Sleep(31 * time.Second)
+		time.Sleep(34 * time.Second)
 		reply := w.push("queue", message("seat_expiring", "a@b.example"))
-		if again := w.entry(rem1); again.Version != e.Version || reply.Ack || !reply.Duplicate || reply.RetryAfter != 30*time.Second {
+		if again := w.entry(rem1); again.Version != e.Version || reply.Ack || !reply.Duplicate || reply.RetryAfter != 33*time.Second {
 			t.Errorf("a closed gate costs a redelivery a write: version %d, reply %+v", again.Version, reply)
 		}
 		w.full = false

@@ -125,6 +125,3 @@ func (v *visit) meets(e ledger.Entry) {
 func (v *visit) holds(e ledger.Entry) bool {
 	return e.State == ledger.Sending && e.Holder == v.facts.Holder
 }
-
-// wrote tells whether the entry moved since the visit came.
-func (v *visit) wrote(e ledger.Entry) bool { return e.Version != v.before.Version }

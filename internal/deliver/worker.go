@@ -37,6 +37,7 @@ const (
 	lookBack      = time.Hour
 	lookFar       = 48 * time.Hour
 	farEvery      = time.Hour
+	longLook      = time.Minute                // for one look, since the first reads the whole ledger
 	lookAll       = 100 * 366 * 24 * time.Hour // at the start: nobody may have looked for long
 )
 
@@ -74,8 +75,7 @@ func (w *Worker) lane(ctx context.Context, provider string) {
 		started := 0
 		if free := w.Capacity.Free(provider); free > 0 {
 			// What is in flight may still stand on the agenda; ask for so many more.
-			due, err := w.Agenda.Due(ctx, provider, free+w.busy())
-			w.report(ctx, err)
+			due := w.due(ctx, provider, free+w.busy())
 			started = w.start(ctx, due, free, moved)
 		}
 		if started > 0 && w.next(ctx, moved) {
@@ -109,16 +109,13 @@ func (w *Worker) sweep(ctx context.Context) {
 		if time.Since(lookedFar) >= farEvery {
 			within = far
 		}
-		lapsed, err := w.Agenda.Lapsed(ctx, within, sweepBatch)
-		w.report(ctx, err)
+		lapsed, err := w.lapsed(ctx, within)
 		if err == nil && within == far && len(lapsed) < sweepBatch {
 			far, lookedFar = lookFar, time.Now()
 		}
 		w.start(ctx, lapsed, sweepBatch, nil)
 		for _, lane := range w.strangers(ctx) {
-			due, err := w.Agenda.Due(ctx, lane, strangerBatch)
-			w.report(ctx, err)
-			w.start(ctx, due, strangerBatch, nil)
+			w.start(ctx, w.due(ctx, lane, strangerBatch), strangerBatch, nil)
 		}
 		pause(ctx, w.Sweep)
 	}
@@ -126,8 +123,7 @@ func (w *Worker) sweep(ctx context.Context) {
 
 // strangers are the lanes that have waiting entries and no provider.
 func (w *Worker) strangers(ctx context.Context) []string {
-	lanes, err := w.Agenda.Lanes(ctx)
-	w.report(ctx, err)
+	lanes := w.lanes(ctx)
 	known := make(map[string]bool)
 	for _, name := range w.Capacity.Names() {
 		known[name] = !w.Capacity.Shut(name) // while its gate is closed, no lane looks after what waits there
@@ -185,6 +181,32 @@ func (w *Worker) busy() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.inFlight)
+}
+
+// The agenda is asked with a bound: a connection that fell silent must not hold a lane up.
+
+func (w *Worker) due(ctx context.Context, lane string, limit int) []ledger.Identity {
+	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	due, err := w.Agenda.Due(bounded, lane, limit)
+	w.report(ctx, err)
+	return due
+}
+
+func (w *Worker) lapsed(ctx context.Context, within time.Duration) ([]ledger.Identity, error) {
+	bounded, cancel := context.WithTimeout(ctx, longLook)
+	defer cancel()
+	lapsed, err := w.Agenda.Lapsed(bounded, within, sweepBatch)
+	w.report(ctx, err)
+	return lapsed, err
+}
+
+func (w *Worker) lanes(ctx context.Context) []string {
+	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	lanes, err := w.Agenda.Lanes(bounded)
+	w.report(ctx, err)
+	return lanes
 }
 
 func (w *Worker) report(ctx context.Context, err error) {

@@ -27,25 +27,25 @@ type Backoff struct {
 // provider that says "in a hundred years" does not park a reminder for ever.
 func Wait(o ledger.Outcome, spent int, b Backoff, draw float64) time.Duration {
 	if o.Result == ledger.ResultNotCalled {
-		return lifted(notCalled, draw)
+		return Lifted(notCalled, draw)
 	}
 	wait := b.jittered(spent, draw)
 	if o.RetryAfter > 0 {
 		demanded := min(o.RetryAfter, scale(b.Cap, 1/(1+jitterUp)))
-		wait = max(wait, lifted(demanded, draw))
+		wait = max(wait, Lifted(demanded, draw))
 	}
-	return max(wait, lifted(shortest, draw))
+	return max(wait, Lifted(shortest, draw))
 }
 
 // Pause is how long to wait where no attempt was made: an unanswered question, say. It grows with the
 // entry's age, so that what lasts for a day does not cost a write every few seconds.
 func Pause(b Backoff, age time.Duration, draw float64) time.Duration {
 	grown := scale(min(age/4, b.Cap), 1-jitterDown*(1-draw))
-	return max(b.jittered(1, draw), grown, lifted(shortest, draw))
+	return max(b.jittered(1, draw), grown, Lifted(shortest, draw))
 }
 
-// lifted is a minimum that does not let everybody come back in the same instant.
-func lifted(d time.Duration, draw float64) time.Duration { return scale(d, 1+jitterUp*draw) }
+// Lifted is a minimum that does not let everybody come back in the same instant: up to a fifth longer.
+func Lifted(d time.Duration, draw float64) time.Duration { return scale(d, 1+jitterUp*draw) }
 
 func (b Backoff) jittered(n int, draw float64) time.Duration {
 	return scale(b.after(n), 1-jitterDown*(1-draw))
