@@ -3,9 +3,11 @@ package app_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -164,5 +166,32 @@ func TestWhatIsInFlightIsSettledBeforeTheEnd(t *testing.T) {
 	close(release)
 	if err := <-ended; err != nil || !strings.Contains(log.String(), "state=sent") {
 		t.Errorf("it ended with %v\n%s", err, log)
+	}
+}
+
+// TestATraceGoesThroughToTheProvider joins the rooms that the trace passes: format, HTTP, desk, adapter.
+func TestATraceGoesThroughToTheProvider(t *testing.T) {
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	seen := make(chan string, 1)
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Get("traceparent")
+		_, _ = w.Write([]byte(`{"id": "r"}`))
+	}))
+	defer peer.Close()
+	cfg := devConfig(t, t.TempDir())
+	cfg.Providers["sandbox"] = config.Provider{Kind: config.KindWebhook, URL: peer.URL, Timeout: 5 * time.Second, Concurrency: 1}
+	address, stop := running(t, cfg, io.Discard)
+	defer func() { _ = stop() }()
+
+	envelope := `{"message": {"messageId": "1", "publishTime": "` + time.Now().UTC().Format(time.RFC3339) + `",
+		"data": "` + base64.StdEncoding.EncodeToString([]byte(document)) + `",
+		"attributes": {"googclient_traceparent": "00-` + trace + `-b7ad6b7169203331-01"}}, "subscription": "projects/p/subscriptions/s"}`
+	resp, err := http.Post(address+"/v1/push/pubsub", "application/json", strings.NewReader(envelope))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if got := <-seen; resp.StatusCode != http.StatusNoContent || !strings.HasPrefix(got, "00-"+trace+"-") {
+		t.Errorf("status %d, the provider saw traceparent %q", resp.StatusCode, got)
 	}
 }

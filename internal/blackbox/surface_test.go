@@ -239,12 +239,6 @@ func (g *gateway) story(reminderID, typ, channel string) story {
 	return s
 }
 
-// rem1 is the story of the document that most tests push.
-func (g *gateway) rem1() story {
-	g.t.Helper()
-	return g.story("rem-1", "seat_expiring", "email")
-}
-
 // list is every entry that a filter finds.
 func (g *gateway) list(filter url.Values) []entry {
 	g.t.Helper()
@@ -282,15 +276,4 @@ func until(t *testing.T, within time.Duration, what string, come func() bool) {
 			t.Fatalf("not within %v: %s", within, what)
 		}
 	}
-}
-
-// becomes waits until the document that most tests push stands in a state.
-func (g *gateway) becomes(state string, within time.Duration) story {
-	g.t.Helper()
-	var s story
-	until(g.t, within, "rem-1 is "+state, func() bool {
-		s = g.rem1()
-		return s.Entry.State == state
-	})
-	return s
 }
