@@ -49,7 +49,7 @@ type Teller interface {
 // Source is one configured push source.
 type Source struct {
 	Format broker.Format
-	Limit  int64 // on the opened message, in bytes; 0 for 256 KiB. The format holds to it; here it bounds the request
+	Limit  int64 // on the opened message, in bytes; 0 for 256 KiB. The format holds to it; here it bounds the body
 }
 
 // Options are what the surface stands on. The collaborators are required; the rest has the zero value

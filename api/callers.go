@@ -17,9 +17,9 @@ const (
 	Producer Role = "producer"
 	// Support reads.
 	Support Role = "support"
-	// Operator does what support does, and settles and redrives.
+	// Operator holds what support holds. What it settles and redrives is not built yet.
 	Operator Role = "operator"
-	// Admin does what an operator does, and erases.
+	// Admin holds what an operator holds. What it erases is not built yet.
 	Admin Role = "admin"
 
 	// anyRole is what a route asks for that is open to every caller.

@@ -83,7 +83,7 @@ func call(e ledger.Event) string {
 	}
 }
 
-// unproven tells whether a call may have been accepted.
+// unproven tells whether a call may have been accepted; a result that has no word of its own counts so too.
 func unproven(e ledger.Event) bool {
 	return e.Outcome.Result.String() == ledger.ResultUnknown.String()
 }

@@ -81,7 +81,11 @@ func checkConfig(l line) error {
 	if err != nil {
 		return err
 	}
-	if _, err := config.Load(file, os.LookupEnv); err != nil {
+	cfg, err := config.Load(file, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	if err := app.Check(cfg); err != nil {
 		return err
 	}
 	fmt.Fprintf(l.out, "%s: fit to serve\n", file)

@@ -60,10 +60,10 @@ WHERE lease_until <= ledger_now() AND claimed_at >= ledger_at(NULL, @back_micros
 ORDER BY lease_until, reminder_id, type, channel
 LIMIT @at_most;
 
--- Two hours back: whoever sweeps looks further back every hour.
+-- Two days back, as far as the hourly look for silent holders reaches.
 -- name: CountSending :one
 SELECT count(*) AS entries, min(claimed_at) AS since FROM entries
-WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -7200000000);
+WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -172800000000);
 
 -- name: CountWaiting :one
 SELECT count(*) AS entries, min(wake) AS since FROM entries WHERE wake IS NOT NULL AND state = 'waiting';

@@ -22,6 +22,7 @@ import (
 	"github.com/sendonce/sendonce/api"
 	"github.com/sendonce/sendonce/internal/config"
 	"github.com/sendonce/sendonce/internal/deliver"
+	"github.com/sendonce/sendonce/internal/outbound"
 	"github.com/sendonce/sendonce/internal/telemetry"
 )
 
@@ -51,20 +52,37 @@ func Migrate(ctx context.Context, cfg config.Config) error {
 	return errors.Join(store.Migrate(ctx), store.Close())
 }
 
+// Check builds what serve would build and dials nobody, so that 'check-config' finds what only the rooms
+// themselves know of their settings.
+func Check(cfg config.Config) error {
+	var faults []error
+	for _, name := range names(cfg.Providers) {
+		if _, err := openProvider(name, cfg.Providers[name], outbound.New(outbound.Options{})); err != nil {
+			faults = append(faults, fmt.Errorf("providers.%s: %w", name, err))
+		}
+	}
+	for _, name := range names(cfg.Sources) {
+		if _, err := openFormat(name, cfg.Sources[name], new(http.Client)); err != nil {
+			faults = append(faults, fmt.Errorf("sources.%s: %w", name, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
 // Run serves until ctx ends, then ends in good order: readiness off, answering for a moment more, the
 // listeners closed, what is in flight finished within the configured grace.
 func Run(ctx context.Context, cfg config.Config, build Build) error {
 	log := telemetry.NewLogger(build.Log, cfg.Log.Level, cfg.Log.Format == config.LogText)
-	house, err := open(ctx, cfg, build, log)
+	gateway, err := open(ctx, cfg, build, log)
 	if err != nil {
 		return err
 	}
-	defer house.close()
-	return house.serve(ctx, build)
+	defer gateway.close()
+	return gateway.serve(ctx, build)
 }
 
-// house is everything that serves, built and not yet running.
-type house struct {
+// gateway is everything that serves, built and not yet running.
+type gateway struct {
 	cfg      config.Config
 	log      *slog.Logger
 	store    store
@@ -77,12 +95,12 @@ type house struct {
 	draining atomic.Bool
 }
 
-// open builds the house; what was opened before an error is closed again.
-func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger) (_ *house, err error) {
-	h := &house{cfg: cfg, log: log}
+// open builds the gateway; what was opened before an error is closed again.
+func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger) (_ *gateway, err error) {
+	g := &gateway{cfg: cfg, log: log}
 	defer func() {
 		if err != nil {
-			h.close()
+			g.close()
 		}
 	}()
 	watch, err := telemetry.Start(ctx, telemetry.Options{
@@ -92,90 +110,88 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	h.closers = append(h.closers, func() error {
+	g.closers = append(g.closers, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		return watch.Shutdown(ctx)
 	})
-	if h.store, err = openStore(ctx, cfg, watch.TracerProvider()); err != nil {
+	if g.store, err = openStore(ctx, cfg, watch.TracerProvider()); err != nil {
 		return nil, err
 	}
-	h.closers = append(h.closers, h.store.Close)
-	if err := h.prepareSchema(ctx); err != nil {
+	g.closers = append(g.closers, g.store.Close)
+	if err := g.prepareSchema(ctx); err != nil {
 		return nil, err
 	}
-	fleet, err := openFleet(cfg, h.store, watch, log)
+	fleet, err := openFleet(cfg, g.store, watch, log)
 	if err != nil {
 		return nil, err
 	}
 	_ = fleet.Look(ctx) // so that the first deliveries find open gates open; without it they count as closed
-	if h.desk, err = openDesk(cfg, h.store, fleet, watch); err != nil {
-		return nil, err
-	}
-	surface, err := openSurface(cfg, h.store, h.desk, watch, log)
+	g.desk = openDesk(cfg, g.store, fleet, watch)
+	surface, err := openSurface(cfg, g.store, g.desk, watch, log)
 	if err != nil {
 		return nil, err
 	}
-	h.worker = &deliver.Worker{
-		Agenda: h.store, Capacity: fleet, Visitor: watch.Visitor(h.desk),
+	g.worker = &deliver.Worker{
+		Agenda: g.store, Capacity: fleet, Visitor: watch.Visitor(g.desk),
 		Poll: workerPoll, Sweep: cfg.Sweep,
 		Failed: seldom(30*time.Second, func(err error) { log.Warn("the agenda cannot be read", "error", err) }),
 	}
-	h.watches = []func(context.Context){
+	g.watches = []func(context.Context){
 		fleet.Run,
-		func(ctx context.Context) { watch.Watch(ctx, h.store, censusEvery) },
+		func(ctx context.Context) { watch.Watch(ctx, g.store, censusEvery) },
 	}
 	if cfg.AdminListen == "" {
-		h.public = []*http.Server{server(cfg.Listen, api.New(surface), writeTimeout(cfg), log)}
+		g.public = []*http.Server{server(cfg.Listen, api.New(surface), writeTimeout(cfg), log)}
 	} else {
-		h.public = []*http.Server{
+		g.public = []*http.Server{
 			server(cfg.Listen, api.NewPublic(surface), writeTimeout(cfg), log),
 			server(cfg.AdminListen, api.NewAdmin(surface), writeTimeout(cfg), log),
 		}
 	}
-	h.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
-		Ready: readiness{h.store}, Gates: closedGates(fleet), Draining: h.draining.Load,
+	g.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
+		Ready: readiness{g.store}, Gates: closedGates(fleet), Draining: g.draining.Load,
 		Metrics: watch.Handler(), Profiling: cfg.Pprof, Log: log,
 	}), time.Minute, log)
-	return h, nil
+	return g, nil
 }
 
 // prepareSchema migrates an embedded ledger, which nobody else could. A PostgreSQL that others share is
 // migrated by 'sendonce migrate'; until then readiness says so.
-func (h *house) prepareSchema(ctx context.Context) error {
-	if h.cfg.Database.Path != "" {
-		return h.store.Migrate(ctx)
+func (g *gateway) prepareSchema(ctx context.Context) error {
+	if g.cfg.Database.Path != "" {
+		return g.store.Migrate(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := h.store.Ping(ctx); err != nil {
-		h.log.Error("the ledger is not ready, and nothing is sent until it is; a schema is prepared by 'sendonce migrate -config FILE'", "error", err)
+	if err := g.store.Ping(ctx); err != nil {
+		g.log.Error("the ledger is not ready, and nothing is sent until it is; a schema is prepared by 'sendonce migrate -config FILE'", "error", err)
 	}
 	return nil
 }
 
 // serve runs worker, watches and listeners until ctx ends or a listener fails.
-func (h *house) serve(ctx context.Context, build Build) error {
-	servers := append(h.public[:len(h.public):len(h.public)], h.ops)
+func (g *gateway) serve(ctx context.Context, build Build) error {
+	servers := append(g.public[:len(g.public):len(g.public)], g.ops)
 	listeners, err := listen(servers)
 	if err != nil {
 		return err
 	}
 	watching, stopWatches := context.WithCancel(context.Background())
 	var watches, work sync.WaitGroup
-	for _, watch := range h.watches {
+	for _, watch := range g.watches {
 		watches.Go(func() { watch(watching) })
 	}
 	defer watches.Wait()
 	defer stopWatches()
 	working, stopWork := context.WithCancel(watching)
-	work.Go(func() { h.worker.Run(working) })
+	work.Go(func() { g.worker.Run(working) })
 	failed := make(chan error, len(servers))
 	for i, server := range servers {
 		go func() { failed <- server.Serve(listeners[i]) }()
 	}
 	public, ops := listeners[0].Addr(), listeners[len(listeners)-1].Addr()
-	h.log.Info("serving", "version", build.Version, "listen", public.String(), "ops_listen", ops.String())
+	g.log.Info("serving", "version", build.Version, "listen", public.String(), "ops_listen", ops.String())
 	if build.Ready != nil {
 		build.Ready(public, ops)
 	}
@@ -185,7 +201,7 @@ func (h *house) serve(ctx context.Context, build Build) error {
 	case <-ctx.Done():
 	case cause = <-failed:
 	}
-	return errors.Join(cause, h.drain(stopWork, &work))
+	return errors.Join(cause, g.drain(stopWork, &work))
 }
 
 // listen opens every listener, or none.
@@ -205,22 +221,22 @@ func listen(servers []*http.Server) ([]net.Listener, error) {
 }
 
 // drain ends the service in an order that loses nothing.
-func (h *house) drain(stopWork func(), work *sync.WaitGroup) error {
-	h.log.Info("ending", "drain", h.cfg.Drain.String(), "grace", h.cfg.Grace.String())
-	h.draining.Store(true)
+func (g *gateway) drain(stopWork func(), work *sync.WaitGroup) error {
+	g.log.Info("ending", "drain", g.cfg.Drain.String(), "grace", g.cfg.Grace.String())
+	g.draining.Store(true)
 	stopWork() // the worker takes nothing new
-	time.Sleep(h.cfg.Drain)
+	time.Sleep(g.cfg.Drain)
 
-	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.Grace)
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Grace)
 	defer cancel()
 	var err error
-	for _, server := range h.public {
+	for _, server := range g.public {
 		err = errors.Join(err, server.Shutdown(ctx))
 	}
 	idle := make(chan error, 1)
 	go func() {
 		work.Wait() // first, so that no worker comes to the desk any more
-		idle <- h.desk.Wait(ctx)
+		idle <- g.desk.Wait(ctx)
 	}()
 	select {
 	case left := <-idle:
@@ -229,17 +245,17 @@ func (h *house) drain(stopWork func(), work *sync.WaitGroup) error {
 		err = errors.Join(err, ctx.Err())
 	}
 	if err != nil {
-		err = fmt.Errorf("not everything ended within %s; what was in flight is looked after when its lease has lapsed: %w", h.cfg.Grace, err)
+		err = fmt.Errorf("not everything ended within %s; what was in flight is looked after when its lease has lapsed: %w", g.cfg.Grace, err)
 	}
-	err = errors.Join(err, h.ops.Shutdown(ctx))
-	h.log.Info("ended")
+	err = errors.Join(err, g.ops.Shutdown(ctx))
+	g.log.Info("ended")
 	return err
 }
 
-func (h *house) close() {
-	for i := len(h.closers) - 1; i >= 0; i-- {
-		if err := h.closers[i](); err != nil {
-			h.log.Warn("closing", "error", err)
+func (g *gateway) close() {
+	for i := len(g.closers) - 1; i >= 0; i-- {
+		if err := g.closers[i](); err != nil {
+			g.log.Warn("closing", "error", err)
 		}
 	}
 }

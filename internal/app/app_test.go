@@ -195,3 +195,16 @@ func TestATraceGoesThroughToTheProvider(t *testing.T) {
 		t.Errorf("status %d, the provider saw traceparent %q", resp.StatusCode, got)
 	}
 }
+
+func TestCheckFindsWhatOnlyTheRoomsKnow(t *testing.T) {
+	cfg := devConfig(t, t.TempDir())
+	if err := app.Check(cfg); err != nil {
+		t.Fatalf("dev's own configuration: %v", err)
+	}
+	cfg.Providers["mail"] = config.Provider{Kind: config.KindSMTP, SMTP: &config.SMTP{Host: "mail.example.org", From: "no address"}}
+	cfg.Sources["queue"] = config.Source{Format: config.FormatPlain, Limit: 1, Auth: config.Auth{Bearer: []config.Secret{config.NewSecret("")}}}
+	err := app.Check(cfg)
+	if err == nil || !strings.Contains(err.Error(), "providers.mail") || !strings.Contains(err.Error(), "sources.queue") {
+		t.Errorf("faults: %v", err)
+	}
+}

@@ -77,7 +77,7 @@ func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry, log *
 	var lanes []provider.Lane
 	for _, name := range names(cfg.Providers) {
 		p := cfg.Providers[name]
-		adapter, err := openProvider(name, p, client, watch)
+		adapter, err := openProvider(name, p, client)
 		if err != nil {
 			return nil, fmt.Errorf("provider %s: %w", name, err)
 		}
@@ -118,7 +118,7 @@ func gatesOf(fleet *provider.Fleet) func() []ledger.Gate {
 	}
 }
 
-// closedGates are those that let nobody through now.
+// closedGates are those that let nobody through now, as this replica knows them.
 func closedGates(fleet *provider.Fleet) gates {
 	return func() []ledger.Gate {
 		var closed []ledger.Gate
@@ -140,7 +140,7 @@ func capacities(cfg config.Config) func() map[string]int {
 	return func() map[string]int { return all }
 }
 
-func openProvider(name string, p config.Provider, client *outbound.Client, watch *telemetry.Telemetry) (provider.Provider, error) {
+func openProvider(name string, p config.Provider, client *outbound.Client) (provider.Provider, error) {
 	contract := ledger.Contract{}
 	switch {
 	case p.Contract.Idempotent > 0:
@@ -164,7 +164,7 @@ func openProvider(name string, p config.Provider, client *outbound.Client, watch
 	}
 }
 
-func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *telemetry.Telemetry) (*deliver.Desk, error) {
+func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *telemetry.Telemetry) *deliver.Desk {
 	types := make(map[string]policy.Type)
 	questions := make(map[string]relevance.Question)
 	for name, t := range cfg.Types {
@@ -172,9 +172,10 @@ func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *tele
 			MaxAttempts: t.MaxAttempts, Backoff: policy.Backoff{Base: t.Backoff.Base, Cap: t.Backoff.Cap},
 			Deadline: t.Deadline, OnUnknown: ledger.OnUnknown(t.OnUnknown), AsksRelevance: t.Relevance != nil,
 		}
-		questions[name] = relevance.Question{}
 		if q := t.Relevance; q != nil {
-			questions[name] = relevance.Question{URL: q.URL, Headers: headers(q.Headers), Timeout: q.Timeout, SendUnanswered: q.Otherwise == config.OtherwiseSend}
+			questions[name] = relevance.Question{
+				URL: q.URL, Headers: headers(q.Headers), Timeout: q.Timeout, SendUnanswered: q.Otherwise == config.OtherwiseSend,
+			}
 		}
 	}
 	channels := make(map[string]string)
@@ -197,12 +198,12 @@ func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *tele
 		Callers: deliver.Source{RetriesBy: ledger.OwnerLedger, AnswerWithin: callerPatience},
 		Clock:   time.Now, Draw: mathrand.Float64, Token: rand.Text,
 		Late: watch.Late, Settled: watch.Settled,
-	}), nil
+	})
 }
 
 func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *telemetry.Telemetry, log *slog.Logger) (api.Options, error) {
 	sources := make(map[string]api.Source)
-	keys := &http.Client{Timeout: 5 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	keys := new(http.Client) // for an issuer's keys; its user bounds it
 	for name, s := range cfg.Sources {
 		format, err := openFormat(name, s, keys)
 		if err != nil {
@@ -283,12 +284,12 @@ func allowedHosts(cfg config.Config) []string {
 	return []string{"localhost", "127.0.0.1", "::1", host}
 }
 
-// readiness asks the store with one word.
+// readiness is the store as the operations surface asks for it.
 type readiness struct{ store store }
 
 func (r readiness) Ready(ctx context.Context) error { return r.store.Ping(ctx) }
 
-// gates shows the gates that are closed.
+// gates are the closed gates as the operations surface asks for them.
 type gates func() []ledger.Gate
 
 func (g gates) Gates(context.Context) ([]ledger.Gate, error) { return g(), nil }

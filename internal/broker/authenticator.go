@@ -79,8 +79,8 @@ func BearerToken(h http.Header) (string, bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// Sole is a header that came once, not empty and at most 16 KiB long. Of two values, a proxy and we might read different
-// ones.
+// Sole is a header that came once, not empty and at most 16 KiB long. Of two values, a proxy and we might
+// read different ones.
 func Sole(h http.Header, name string) (string, bool) {
 	values := h.Values(name)
 	if len(values) != 1 || values[0] == "" || len(values[0]) > maxCredential {

@@ -153,7 +153,7 @@ type SMTP struct {
 	Password Secret
 	TLS      string
 	From     string // an address, with or without a name
-	Hello    string // the name in EHLO; empty for the client's default
+	Hello    string // the name in EHLO; empty for the domain of From
 }
 
 // Rate is so many events per span; zero for no limit.

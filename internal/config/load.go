@@ -193,8 +193,9 @@ func readSource(s *section, c Config) Source {
 }
 
 // patience is how long a format's senders wait for an answer, less a second for the way back. Pub/Sub's
-// acknowledgement deadline is 10 s unless the subscription says otherwise; Standard Webhooks names 15 to
-// 30 s; a plain sender says nothing.
+// acknowledgement deadline is 10 s unless the subscription says otherwise (cloud.google.com/pubsub/docs,
+// "Push subscriptions"); Standard Webhooks names 15 to 30 s (spec/standard-webhooks.md of its repository); a
+// plain sender says nothing.
 func patience(format string) time.Duration {
 	if format == FormatStandardWebhooks {
 		return 14 * time.Second

@@ -18,13 +18,12 @@ func (d *Desk) call(ctx context.Context, v *visit, seen reading) (ledger.Reply, 
 
 	attempt := ledger.Attempt{Visit: v.Visit, Holder: claimed.Holder, Provider: claimed.Provider}
 	started := d.Clock()
-	attempt.Started = d.ledgerTime(seen, started)
+	attempt.Started = seen.ledgerTime(started)
 	attempt.Outcome = d.send(ctx, v, claimed, deadline)
 	finished := d.Clock()
-	attempt.Finished = d.ledgerTime(seen, finished)
+	attempt.Finished = seen.ledgerTime(finished)
 
-	kind := d.typeOf(claimed)
-	attempt.Wait = policy.Wait(attempt.Outcome, claimed.Spent+1, kind.Backoff, d.Draw())
+	attempt.Wait = policy.Wait(attempt.Outcome, claimed.Spent+1, d.typeOf(claimed).Backoff, d.Draw())
 	if attempt.Outcome.Result == ledger.ResultNotCalled {
 		attempt.Wait = max(attempt.Wait, d.pause(claimed, attempt.Finished))
 	}
@@ -34,17 +33,11 @@ func (d *Desk) call(ctx context.Context, v *visit, seen reading) (ledger.Reply, 
 	if err != nil {
 		return ledger.Reply{}, err
 	}
-	reply := ledger.ReplyFor(settled, d.ledgerTime(seen, d.Clock()))
+	reply := ledger.ReplyFor(settled, seen.ledgerTime(d.Clock()))
 	reply.Reason = late
 	reply.Outcome = &attempt.Outcome
 	reply.Took.Call = finished.Sub(started)
 	return d.told(ctx, v, reply), nil
-}
-
-// ledgerTime is the ledger's clock at a local instant, as well as a reading tells: ahead of it by no more
-// than the reading took, so that a window or a deadline ends early rather than late.
-func (d *Desk) ledgerTime(seen reading, at time.Time) time.Time {
-	return seen.now.Add(at.Sub(seen.begun))
 }
 
 // send hands the frozen content to the provider. It looks at the clock once more right before: past the
@@ -112,12 +105,6 @@ func (d *Desk) settle(ctx context.Context, held ledger.Entry, a ledger.Attempt, 
 	}
 }
 
-func (d *Desk) swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
-	return d.Ledger.Swap(ctx, c)
-}
-
 // recorded tells whether the holder's own line stands in the timeline: then the write happened, and
 // only its reply was lost. A lapse is somebody else's line about it.
 func (d *Desk) recorded(ctx context.Context, id ledger.Identity, holder string) (bool, error) {
@@ -135,6 +122,7 @@ func (d *Desk) recorded(ctx context.Context, id ledger.Identity, holder string) 
 	return false, nil
 }
 
+// tellLate tells the watcher what a late holder recorded, and answers its reason; empty for any other change.
 func (d *Desk) tellLate(c ledger.Change) ledger.Reason {
 	if c.Event == nil || c.Event.Kind != ledger.EventLate {
 		return ""

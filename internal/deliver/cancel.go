@@ -67,12 +67,6 @@ func (d *Desk) cancelOne(ctx context.Context, id ledger.Identity, by ledger.Visi
 	return ledger.Cancelled{}, fmt.Errorf("%w: %s", errRestless, id.EntryID())
 }
 
-func (d *Desk) create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
-	return d.Ledger.Create(ctx, c)
-}
-
 // tombstone tells whether the entry was cancelled before anything was delivered under it.
 func tombstone(e ledger.Entry) bool {
 	return e.State == ledger.Dropped && e.ContentHash == "" && e.CancelAsked

@@ -34,14 +34,15 @@ func (d *Desk) Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, err
 	return d.attend(context.WithoutCancel(ctx), visit{Visit: ledger.Visit{Origin: ledger.OriginWorker}, id: id})
 }
 
-// attend walks one visit to its end: read, decide, do, until there is nothing left but to answer.
+// attend walks one visit to its end: read, decide, do, until there is nothing left but to call or to
+// answer.
 func (d *Desk) attend(ctx context.Context, v visit) (_ ledger.Reply, err error) {
 	defer survive(&err)
 	v.facts.Holder = d.Token()
 	defer v.slot.giveBack()
 	var seen reading
 	for range maxPasses {
-		if d.Clock().Sub(seen.begun) >= d.Margin {
+		if d.Clock().Sub(seen.begun) >= d.Margin { // too old to go by, or none
 			if seen, err = d.look(ctx, &v); err != nil {
 				return ledger.Reply{}, err
 			}
@@ -60,12 +61,12 @@ func (d *Desk) attend(ctx context.Context, v visit) (_ ledger.Reply, err error) 
 		case ledger.TakeSlot:
 			v.facts.Slot = d.take(ctx, &v, step.Provider)
 		case ledger.Create:
-			seen = d.put(ctx, &v, d.Ledger.Create, step.Change, seen)
+			seen = v.put(ctx, d.create, step.Change, seen)
 			if !seen.entry.Absent() && !v.holds(seen.entry) {
 				return d.answer(ctx, &v, seen, ledger.Step{}), nil // born at rest: others bring it on
 			}
 		case ledger.Swap:
-			if seen = d.put(ctx, &v, d.Ledger.Swap, step.Change, seen); !v.holds(seen.entry) {
+			if seen = v.put(ctx, d.swap, step.Change, seen); !v.holds(seen.entry) {
 				seen = reading{} // meet what it has become, by a newer now
 			}
 		}
@@ -91,6 +92,10 @@ type reading struct {
 	now   time.Time
 	begun time.Time
 }
+
+// ledgerTime is the ledger's clock at a local instant, as well as the reading tells: ahead of it by no more
+// than the reading took, so that a window or a deadline ends early rather than late.
+func (r reading) ledgerTime(at time.Time) time.Time { return r.now.Add(at.Sub(r.begun)) }
 
 // look reads the entry for a visit. After a write that failed it does not give up before a lease is over:
 // a claim of ours may stand, and whoever leaves it leaves a doubt.
@@ -144,9 +149,7 @@ func (d *Desk) pause(e ledger.Entry, now time.Time) time.Duration {
 // put writes what was decided. What stands keeps the times of the reading that it was decided on, since
 // that is where a call's deadline counts from. After any error it is read again: that also tells whether
 // a write happened whose reply was lost.
-func (d *Desk) put(ctx context.Context, v *visit, write func(context.Context, ledger.Change) (ledger.Entry, error), c ledger.Change, seen reading) reading {
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
+func (v *visit) put(ctx context.Context, write func(context.Context, ledger.Change) (ledger.Entry, error), c ledger.Change, seen reading) reading {
 	stands, err := write(ctx, c)
 	switch {
 	case err == nil:
@@ -159,6 +162,18 @@ func (d *Desk) put(ctx context.Context, v *visit, write func(context.Context, le
 	return reading{}
 }
 
+func (d *Desk) create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	return d.Ledger.Create(ctx, c)
+}
+
+func (d *Desk) swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	return d.Ledger.Swap(ctx, c)
+}
+
 // take waits for a slot, but not for long: a queue in memory is no place for a backlog.
 func (d *Desk) take(ctx context.Context, v *visit, provider string) ledger.Slot {
 	v.slot.giveBack()
@@ -166,11 +181,11 @@ func (d *Desk) take(ctx context.Context, v *visit, provider string) ledger.Slot 
 	defer cancel()
 	taken, done := d.Slots.Take(ctx, provider)
 	v.slot.done = done
-	taken.Wait = policy.Lifted(taken.Wait, d.Draw()) // a gate opens for all; they need not all stand before it
+	taken.Wait = policy.Lifted(taken.Wait, d.Draw()) // a gate opens for all; they need not come back together
 	return taken
 }
 
-// answer tells what follows from where the entry stands, when nothing was called.
+// answer tells what follows from where the entry stands, when nobody was called.
 func (d *Desk) answer(ctx context.Context, v *visit, seen reading, step ledger.Step) ledger.Reply {
 	reply := ledger.ReplyFor(seen.entry, seen.now)
 	reply.Reason = step.Reason
@@ -198,61 +213,4 @@ func (d *Desk) recordConflict(ctx context.Context, v *visit) {
 	_, _ = d.Archive.RecordConflict(ctx, ledger.Conflict{
 		Identity: v.id, ContentHash: v.contentHash, Source: v.Source, MessageID: v.Message,
 	})
-}
-
-// within runs a visit to its end, whoever still waits for it, and answers in time: where patience ends
-// first, the send goes on and settles, and the next delivery is answered from the ledger.
-func (d *Desk) within(ctx context.Context, patience time.Duration, v visit) (ledger.Reply, error) {
-	type result struct {
-		reply ledger.Reply
-		err   error
-	}
-	ended, left := make(chan result), make(chan struct{})
-	d.underway.Add(1)
-	go func() {
-		defer d.underway.Done()
-		defer survive(new(error)) // of whoever is told
-		begun := d.Clock()
-		reply, err := d.attend(context.WithoutCancel(ctx), v)
-		reply.Took.Total = d.Clock().Sub(begun)
-		select {
-		case ended <- result{reply, err}:
-		case <-left:
-			d.Settled(context.WithoutCancel(ctx), reply, err)
-		}
-	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case r := <-ended:
-		return r.reply, r.err
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	close(left)
-	return d.meanwhile(context.WithoutCancel(ctx), &v)
-}
-
-// meanwhile answers for a visit that is still under way: what stands in the ledger is durable, and what
-// does not stand there yet is not promised. A caller is told that we retry only of what is ours.
-func (d *Desk) meanwhile(ctx context.Context, v *visit) (ledger.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, lastLook)
-	defer cancel()
-	for range maxPasses {
-		seen, err := d.read(ctx, v.id)
-		if err != nil {
-			return ledger.Reply{}, err
-		}
-		if v.Origin == ledger.OriginAPI && seen.entry.BrokerRetries() {
-			if _, err := d.swap(ctx, ledger.Requested(seen.entry, v.Visit)); err != nil && !errors.Is(err, ledger.ErrStale) {
-				return ledger.Reply{}, fmt.Errorf("deliver: take over: %w", err)
-			}
-			continue
-		}
-		reply := ledger.ReplyFor(seen.entry, seen.now)
-		reply.InFlight, reply.Before = true, seen.entry.State
-		reply.Conflict = seen.entry.Conflicts(v.contentHash)
-		return reply, nil
-	}
-	return ledger.Reply{}, fmt.Errorf("%w: %s", errRestless, v.id.EntryID())
 }

@@ -42,9 +42,10 @@ type Register interface {
 	ByReminder(ctx context.Context, reminderID string) ([]ledger.Entry, error)
 }
 
-// Slots guards the providers' rate, concurrency and gates. With a slot that is held comes the function
-// that gives it back, to be called exactly once with what the call proved and how long the policy waits
-// after it; it answers how long the gate is closed from then on.
+// Slots guards the providers' rate, concurrency and gates. With a slot that is held comes the function that
+// gives it back, else nil. It is called once: when the call is over, with what that proved and how long the
+// policy waits after it, or with [ledger.ResultNotCalled] when there was none. It answers how long the gate
+// is closed from then on; 0 while it is open.
 type Slots interface {
 	Take(ctx context.Context, provider string) (ledger.Slot, func(o ledger.Outcome, wait time.Duration) time.Duration)
 }
@@ -98,10 +99,10 @@ type Options struct {
 	Settled func(ctx context.Context, r ledger.Reply, err error) // told how a visit ended that had been answered before; may be nil
 }
 
-// Bounds of a desk's patience with its own house.
+// Bounds of a desk's patience.
 const (
-	maxLapses     = 5
-	maxPasses     = 24               // readings of one entry in one visit
+	maxLapses     = 5                // holders that may go silent over one entry; then a person looks
+	maxPasses     = 24               // steps of one visit
 	maxFailures   = 3                // writes that fail in one visit
 	slotPatience  = 2 * time.Second  // for a provider's rate and concurrency
 	ledgerTimeout = 5 * time.Second  // for one statement

@@ -15,10 +15,10 @@ import (
 type visit struct {
 	ledger.Visit
 	id          ledger.Identity
-	contentHash string
-	birth       func(d *Desk, now time.Time) ledger.Entry
-	verdict     ledger.Admission // given before any policy: the message could not be read
-	faults      []string         // why not
+	contentHash string                                    // of what was brought; empty for the worker
+	entryAt     func(d *Desk, now time.Time) ledger.Entry // what was brought, as an entry born now; nil for the worker
+	verdict     ledger.Admission                          // given before any policy: the message could not be read
+	faults      []string                                  // why not
 	facts       ledger.Facts
 	failures    int   // writes that failed, and may have happened all the same
 	failure     error // the last of them
@@ -51,30 +51,35 @@ func (v *visit) brings(r reminder.Reminder, a policy.Arrival) {
 	v.contentHash = r.ContentHash()
 	v.NotYet = r.NotBefore
 	v.Payload = &ledger.Payload{Recipient: r.To, Content: r.Content, Metadata: r.Metadata}
-	v.birth = func(d *Desk, now time.Time) ledger.Entry {
+	v.entryAt = func(d *Desk, now time.Time) ledger.Entry {
 		return policy.Birth(r, a, d.typeOf(ledger.Entry{Identity: v.id}), now)
 	}
 }
 
-// bringsDelivery parses a delivery. What is authentic but cannot be read becomes a dead letter and is
-// acked, since a poison message must not come back for ever.
+// bringsDelivery parses a delivery and makes it the visit's load.
 func (v *visit) bringsDelivery(del ledger.Delivery) {
-	v.faults = []string{del.Fault}
-	if del.Fault == "" {
-		r, err := reminder.Parse(del.Raw)
-		if err == nil {
-			v.brings(r, policy.Arrival{Source: del.Source, Published: del.Published})
-			v.faults = nil
-			return
-		}
-		v.faults = faultsOf(err)
+	if del.Fault != "" {
+		v.bringsMalformed(del, []string{del.Fault})
+		return
 	}
+	r, err := reminder.Parse(del.Raw)
+	if err != nil {
+		v.bringsMalformed(del, faultsOf(err))
+		return
+	}
+	v.brings(r, policy.Arrival{Source: del.Source, Published: del.Published})
+}
+
+// bringsMalformed makes what is authentic but cannot be read a dead letter, which is acked: a poison message
+// must not come back for ever.
+func (v *visit) bringsMalformed(del ledger.Delivery, faults []string) {
+	v.faults = faults
 	v.id = ledger.MalformedIdentity(del.Source, del.MessageID, del.Raw)
 	v.verdict = ledger.Admission{Refusal: ledger.Dead, Class: ledger.ClassMalformed, Reason: ledger.ReasonMalformed}
-	why, _ := json.Marshal(map[string][]string{"faults": v.faults}) // strings always marshal
+	why, _ := json.Marshal(map[string][]string{"faults": faults}) // strings always marshal
 	v.Payload = &ledger.Payload{Raw: del.Raw, Metadata: why}
 	id, source, published := v.id, del.Source, del.Published
-	v.birth = func(_ *Desk, now time.Time) ledger.Entry {
+	v.entryAt = func(_ *Desk, now time.Time) ledger.Entry {
 		if published.IsZero() || published.After(now) {
 			published = now
 		}
@@ -100,8 +105,8 @@ func faultsOf(err error) []string {
 
 // born prepares the entry that the visit's load would become, by the ledger's now.
 func (v *visit) born(d *Desk, now time.Time) {
-	if v.birth != nil {
-		entry := v.birth(d, now)
+	if v.entryAt != nil {
+		entry := v.entryAt(d, now)
 		v.Birth = &entry
 	}
 }

@@ -11,16 +11,19 @@ import (
 
 // Agenda tells what the ledger has to look after.
 type Agenda interface {
+	// Due lists what is due for the ledger at one provider, the longest due first.
 	Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error)
+	// Lanes lists the providers at which anything waits, configured or not.
 	Lanes(ctx context.Context) ([]string, error)
+	// Lapsed lists what was claimed within a span of now by holders that have gone silent since.
 	Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error)
 }
 
 // Capacity tells what the providers could take now.
 type Capacity interface {
 	Names() []string
-	Free(provider string) int
-	Shut(provider string) bool
+	Free(provider string) int  // calls that may begin now
+	Shut(provider string) bool // its gate is closed
 }
 
 // Visitor looks after one entry.
@@ -28,17 +31,16 @@ type Visitor interface {
 	Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, error)
 }
 
-// Bounds of a sweep: how many entries without a lane of their own it looks after, and how old a silent
-// holder's claim may be. Old claims are looked for at the start and then seldom, since the ledger has to
-// read through everything that was claimed since.
+// Bounds of a sweep. Silent holders with an old claim are looked for at the start and then seldom, since the
+// ledger has to read through everything that was claimed since.
 const (
-	sweepBatch    = 64
-	strangerBatch = 512
-	lookBack      = time.Hour
-	lookFar       = 48 * time.Hour
-	farEvery      = time.Hour
+	sweepBatch    = 64                         // silent holders' entries
+	strangerBatch = 512                        // entries of one provider that no lane looks after
+	lookBack      = time.Hour                  // how old a claim may be, at most sweeps
+	lookFar       = 48 * time.Hour             // and at some
+	farEvery      = time.Hour                  // between two of those
+	lookAll       = 100 * 366 * 24 * time.Hour // and at the start: nobody may have looked for long
 	longLook      = time.Minute                // for one look, since the first reads the whole ledger
-	lookAll       = 100 * 366 * 24 * time.Hour // at the start: nobody may have looked for long
 )
 
 // Worker brings back what is due and ours, what its broker dropped, and what a silent holder left.
@@ -49,12 +51,13 @@ type Worker struct {
 	Agenda   Agenda
 	Capacity Capacity
 	Visitor  Visitor
-	Poll     time.Duration // how often an idle lane looks for what is due
-	Sweep    time.Duration // how often silent holders and lanes without a provider are looked for
-	Failed   func(error)   // told when the agenda could not be read
-	inFlight map[ledger.Identity]bool
-	mu       sync.Mutex
+	Poll     time.Duration // between two looks of an idle lane for what is due
+	Sweep    time.Duration // between two looks for silent holders, and for what waits where no lane works
+	Failed   func(error)   // told when the agenda could not be read; may be nil
+
 	visits   sync.WaitGroup
+	mu       sync.Mutex
+	inFlight map[ledger.Identity]bool // under mu: what is being visited here
 }
 
 // Run works until ctx ends, and returns when its last visit has ended.
@@ -81,7 +84,7 @@ func (w *Worker) lane(ctx context.Context, provider string) {
 		if started > 0 && w.next(ctx, moved) {
 			continue
 		}
-		pause(ctx, w.Poll)
+		idle(ctx, w.Poll)
 	}
 }
 
@@ -100,8 +103,8 @@ func (w *Worker) next(ctx context.Context, moved <-chan bool) bool {
 	}
 }
 
-// sweep looks after what no lane sees: entries bound to a provider that is not configured any more, and
-// holders that went silent.
+// sweep looks after what no lane sees: holders that went silent, and entries whose provider is not
+// configured any more or is left alone, which still have to move elsewhere or to end in time.
 func (w *Worker) sweep(ctx context.Context) {
 	far, lookedFar := lookAll, time.Time{}
 	for ctx.Err() == nil {
@@ -117,20 +120,21 @@ func (w *Worker) sweep(ctx context.Context) {
 		for _, lane := range w.strangers(ctx) {
 			w.start(ctx, w.due(ctx, lane, strangerBatch), strangerBatch, nil)
 		}
-		pause(ctx, w.Sweep)
+		idle(ctx, w.Sweep)
 	}
 }
 
-// strangers are the lanes that have waiting entries and no provider.
+// strangers are the providers at which entries wait and no lane works: none is configured, or its gate is
+// closed.
 func (w *Worker) strangers(ctx context.Context) []string {
 	lanes := w.lanes(ctx)
-	known := make(map[string]bool)
+	works := make(map[string]bool)
 	for _, name := range w.Capacity.Names() {
-		known[name] = !w.Capacity.Shut(name) // while its gate is closed, no lane looks after what waits there
+		works[name] = !w.Capacity.Shut(name)
 	}
 	var strange []string
 	for _, lane := range lanes {
-		if !known[lane] {
+		if !works[lane] {
 			strange = append(strange, lane)
 		}
 	}
@@ -183,8 +187,7 @@ func (w *Worker) busy() int {
 	return len(w.inFlight)
 }
 
-// The agenda is asked with a bound: a connection that fell silent must not hold a lane up.
-
+// due, lapsed and lanes ask the agenda with a bound: a connection that fell silent must not hold a lane up.
 func (w *Worker) due(ctx context.Context, lane string, limit int) []ledger.Identity {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -215,7 +218,7 @@ func (w *Worker) report(ctx context.Context, err error) {
 	}
 }
 
-// pause waits for d, give or take a fifth, so that replicas do not march in step.
-func pause(ctx context.Context, d time.Duration) {
+// idle waits for d, give or take a fifth, so that replicas do not march in step.
+func idle(ctx context.Context, d time.Duration) {
 	_ = wait(ctx, time.Duration(float64(d)*(0.8+0.4*rand.Float64())))
 }

@@ -8,8 +8,8 @@ const (
 	maxRetryAfter = 10 * time.Minute
 )
 
-// ReplyFor is the answer that follows from where an entry stands: a nack while its broker is to bring it
-// back, be it because somebody is at work on it, else an ack.
+// ReplyFor is the answer that follows from where an entry stands: a nack while it is its broker's to bring
+// back, be it waiting or in somebody's hands, and while there is none; else an ack.
 func ReplyFor(e Entry, now time.Time) Reply {
 	switch {
 	case e.Absent():

@@ -20,7 +20,7 @@ type Delivery struct {
 	MessageID string    // the broker's id: evidence, never identity
 	Published time.Time // when the broker took it; zero when the broker does not say
 	Count     int       // the broker's own delivery counter, 1-based; 0 when it does not say
-	Raw       []byte    // the message's own bytes, without the envelope's counters
+	Raw       []byte    // the message's own bytes, without the envelope's counters; of one over the limit, its head and hash
 	Fault     string    // why an authentic envelope could not be opened, or is over the limit; empty when it could
 	Trace     Trace
 }
@@ -37,7 +37,7 @@ type Payload struct {
 	Recipient string
 	Content   []byte // a JSON object, as it came
 	Metadata  []byte // a JSON object of strings, or nil
-	Raw       []byte // of a malformed message only: its bytes, cut to a few KiB
+	Raw       []byte // of a malformed message only: its bytes, as far as [Delivery].Raw has them
 }
 
 // Shipment is what a provider gets to send.

@@ -12,7 +12,8 @@
 //   - a holder and a lease are set exactly while an entry is sending;
 //   - a due time is set exactly while it is waiting;
 //   - a sent entry has a receipt, or the reason why there is none;
-//   - an entry in doubt never becomes dead or dropped: only proof, a person or an explicit policy ends doubt;
+//   - an entry in doubt is never dead, nor dropped unless a person abandoned it: only proof, a person or an
+//     explicit policy ends doubt;
 //   - an outcome proves its own attempt only, and the zero [Outcome] is unknown, never "failed".
 //
 // What it does not do: it reads no clock, draws no random numbers, calls nobody and stores nothing.

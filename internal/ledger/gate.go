@@ -8,13 +8,13 @@ type Gate struct {
 	Provider    string
 	ClosedUntil Moment
 	Class       Class  // why it closed last: credentials, throttled or unreachable
-	By          string // who closed it: "outcome", or a person
+	By          string // who moved it last: "outcome", or a person
 	Strikes     int    // closings in a row; while above 0, one delivery tries at each opening
 	Version     int64  // 0 while no store knows it
 	Updated     time.Time
 }
 
-// byOutcome marks a gate that calls closed, not a person.
+// byOutcome marks a gate that calls moved, not a person.
 const byOutcome = "outcome"
 
 // GateRules bound how long a gate stays closed.
@@ -58,9 +58,9 @@ func (g Gate) Probing(r GateRules) Gate {
 	return g
 }
 
-// After is the gate after a call, and whether that is news. wait is how long a throttling provider
-// asked to be left alone, clamped; inRow is how many calls in a row were unreachable, this one included;
-// probe tells that the call was the one that tried the gate.
+// After is the gate after a call, and whether that is news. wait is how long the policy waits after it,
+// which a throttling provider is left alone for; inRow is how many calls in a row were unreachable, this
+// one included; probe tells that the call was the one that tried the gate.
 func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r GateRules, now time.Time) (Gate, bool) {
 	left := g.View(now).Wait
 	closed := left > 0

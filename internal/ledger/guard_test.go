@@ -12,8 +12,8 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// "credentials: the gate closes for 1 min, doubling to 15": a call that began before the closing and
-// is throttled cuts that to its own few seconds and forgets the strikes, so that all may call at once.
+// A call that began before the closing and is throttled must not cut it to its own few seconds, nor forget
+// the strikes: all would call at once.
 func TestAThrottledStragglerDoesNotShortenAClosing(t *testing.T) {
 	g, _ := gate(ClassCredentials, 3, 8*time.Minute).After(ResultThrottled, 5*time.Second, 0, false, gateRules(), noon())
 	if closedFor(g) < 8*time.Minute || g.Strikes != 3 {
@@ -21,7 +21,7 @@ func TestAThrottledStragglerDoesNotShortenAClosing(t *testing.T) {
 	}
 }
 
-// "gates: closed until, why, by whom": what a person closed is opened by any call that still ends well.
+// A call that was in flight when a person closed the gate says nothing about why they did.
 func TestNoCallOpensWhatAPersonClosed(t *testing.T) {
 	paused := Gate{Provider: "mail", ClosedUntil: At(noon().Add(24 * time.Hour)), By: "ada", Strikes: 1, Version: 4}
 	for _, r := range Results() {
@@ -31,7 +31,8 @@ func TestNoCallOpensWhatAPersonClosed(t *testing.T) {
 	}
 }
 
-// P4 "attempts … have limits": a claim does not look at the budget.
+// The budget is looked at before a claim too, since the settle before it may not have known it: the
+// provider was gone, or the budget was larger.
 func TestASpentBudgetIsNotClaimedAgain(t *testing.T) {
 	e := Settle(entry(Sending, spent(attempts-1)), attempt(ResultUnknown, time.Second), rules(Blind, boundGone), noon()).Entry
 	e = stored(Change{Entry: e}, noon())
@@ -46,7 +47,7 @@ func TestASpentBudgetIsNotClaimedAgain(t *testing.T) {
 	}
 }
 
-// "Failover to another provider happens only after a proven non-acceptance and not in doubt."
+// Failover needs a proven non-acceptance; a risk that was taken is no proof.
 func TestARiskIsTakenAtTheSameProvider(t *testing.T) {
 	e := stored(Settle(entry(Sending), attempt(ResultUnknown, time.Second), rules(Blind, onUnknown(Resend)), noon()), noon())
 	other := rules(Blind, onUnknown(Resend), func(r *Rules) { r.Channel = Route{Provider: "second", Fingerprint: "second/1"} })
@@ -57,8 +58,8 @@ func TestARiskIsTakenAtTheSameProvider(t *testing.T) {
 	}
 }
 
-// "were it sent already by another attempt, it is recorded as a possible second send": a person's
-// `resolve sent` is not another attempt; the late proof of that very call raises a false alarm.
+// Only another attempt makes a second send. What a person resolved as sent is the same one, and its late
+// proof must raise no alarm.
 func TestProofOfWhatAPersonResolvedIsNoAlarm(t *testing.T) {
 	e := entry(Sent, func(e *Entry) { e.Receipt, e.Missing = "", MissingResolved })
 	if change := Late(e, attempt(ResultAccepted, 0)); change.Event.Reason != ReasonLateAcceptance {
@@ -66,8 +67,8 @@ func TestProofOfWhatAPersonResolvedIsNoAlarm(t *testing.T) {
 	}
 }
 
-// ParseEntryID "false for anything else": Go's base64 skips CR and LF even when strict, and bytes that
-// are not UTF-8 reach PostgreSQL, which answers with an error (a 500, not a 404).
+// Go's base64 skips CR and LF even when strict; and bytes that are not UTF-8 would reach PostgreSQL, whose
+// error would be told as a 503 where a 404 is due.
 func TestParseEntryIDReadsOnlyWhatWasWritten(t *testing.T) {
 	word := identity().EntryID()
 	for _, w := range []string{word + "\n", word[:4] + "\r\n" + word[4:], base64.RawURLEncoding.EncodeToString([]byte("a\xff\x00b\x00c"))} {
@@ -77,8 +78,8 @@ func TestParseEntryIDReadsOnlyWhatWasWritten(t *testing.T) {
 	}
 }
 
-// "jitter of at least 20 %": the floor of 1 s swallows it whenever the backoff is 1 s or less (which
-// the configuration allows and `dev` uses), so a wave comes back as a wave (B23).
+// The floor of 1 s must not swallow the jitter where the backoff is 1 s or less, as `dev` has it: a wave
+// would come back as a wave.
 func TestTheFloorKeepsTheJitter(t *testing.T) {
 	b := policy.Backoff{Base: time.Second, Cap: 10 * time.Second}
 	distinct := map[time.Duration]bool{}
@@ -90,8 +91,8 @@ func TestTheFloorKeepsTheJitter(t *testing.T) {
 	}
 }
 
-// A hostile not_before in the last hours of the year 9999 gives a deadline in the year 10000. The dead
-// letter that it becomes cannot be written as JSON, and breaks every list that holds it.
+// A hostile not_before in the last hours of the year 9999 must not give a deadline in the year 10000: the
+// dead letter that it becomes could not be written as JSON, and would break every list that holds it.
 func TestADeadlineStaysWithinWhatJSONCanHold(t *testing.T) {
 	r := reminder.Reminder{ReminderID: "x", Type: "t", Channel: "c", Content: []byte(`{"a":"b"}`), NotBefore: time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)}
 	e := policy.Birth(r, policy.Arrival{}, policy.Type{Deadline: 24 * time.Hour}, noon())
@@ -100,9 +101,8 @@ func TestADeadlineStaysWithinWhatJSONCanHold(t *testing.T) {
 	}
 }
 
-// A newcomer that meets a closed gate is dropped at once where the gate's wait outlasts its deadline,
-// though that wait is only a bound: while one delivery probes, it is a whole lease, and mostly over in a
-// second. The same entry, a moment older, would wait and be sent.
+// A gate's wait is only a bound: while one delivery probes it is a whole lease, and mostly over in a second.
+// So a newcomer whose deadline it outlasts waits all the same.
 func TestAProbeInFlightDropsNoNewcomers(t *testing.T) {
 	v := visit(OriginPush)
 	v.Birth.Deadline = noon().Add(lease - time.Second)
@@ -113,7 +113,6 @@ func TestAProbeInFlightDropsNoNewcomers(t *testing.T) {
 	}
 }
 
-// An entry in a state that does not exist passes its own check.
 func TestCheckRefusesAStateThatDoesNotExist(t *testing.T) {
 	e := entry(Dropped)
 	e.State = "dorpped"
@@ -122,8 +121,7 @@ func TestCheckRefusesAStateThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// Latent: both doublings overflow where the cap is above half of the largest duration. The
-// configuration (cap <= 7 d) keeps policy's out of reach, and the gate's caps are fixed.
+// The configuration keeps the cap at 7 d or less; the doubling must not lean on that.
 func TestDoublingDoesNotOverflowAtAnEndlessCap(t *testing.T) {
 	b := policy.Backoff{Base: time.Hour, Cap: math.MaxInt64}
 	if got := policy.Wait(Outcome{Result: ResultUnreachable}, 100, b, 0.5); got <= time.Second {
@@ -131,8 +129,7 @@ func TestDoublingDoesNotOverflowAtAnEndlessCap(t *testing.T) {
 	}
 }
 
-// "deliveries is brought up to date by the writes that happen anyway": only a birth and a claim count;
-// the takeover, a rest, a drop or a lapse that a delivery writes do not.
+// Every delivery that writes is counted, be it a takeover, a rest, a drop or a lapse that it writes.
 func TestDeliveriesThatWriteAreCounted(t *testing.T) {
 	e := entry(Waiting, func(e *Entry) { e.Deliveries = 1 })
 	f := ready()

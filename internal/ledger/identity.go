@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"hash"
 	"strings"
 	"unicode/utf8"
 )
@@ -60,17 +59,14 @@ func ParseEntryID(word string) (Identity, bool) {
 	return id, id.EntryID() == word // base64 skips line breaks
 }
 
+// hexDigest is lower-case hex SHA-256 over the length-prefixed parts.
 func hexDigest(parts ...[]byte) string {
 	h := sha256.New()
 	for _, part := range parts {
-		writePrefixed(h, part)
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		h.Write(length[:])
+		h.Write(part)
 	}
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-func writePrefixed(h hash.Hash, part []byte) {
-	var length [8]byte
-	binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-	h.Write(length[:])
-	h.Write(part)
 }

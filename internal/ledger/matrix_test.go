@@ -135,7 +135,7 @@ func operate(e Entry, r Rules, judge func(cell, Change)) {
 	}
 }
 
-// faults are the promises that one transition breaks. They are said here once more, from the design and
+// faults are the promises that one transition breaks. They are said here once more, from what is promised and
 // not from the code.
 func faults(c cell, change Change) (found []string) {
 	was, now := c.found, change.Entry

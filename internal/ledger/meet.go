@@ -12,10 +12,11 @@ const (
 	AskRelevance
 	// TakeSlot : take a slot at Step.Provider, then meet again.
 	TakeSlot
-	// Create : write Step.Change as a new entry, then meet again what stands.
+	// Create : write Step.Change as a new entry. If that is the visitor's claim, sending under its own
+	// token, it calls; what was born at rest it answers from.
 	Create
-	// Swap : write Step.Change over what was read, then meet again what stands. An entry that is
-	// sending under the visitor's own token is its claim: now it calls.
+	// Swap : write Step.Change over what was read. If that is the visitor's claim, it calls; else it reads
+	// again, and meets what stands.
 	Swap
 )
 
@@ -29,7 +30,7 @@ type Step struct {
 }
 
 // Meet decides what a visit does with the entry that it found, by what is known so far. It is asked
-// again after every step, on a fresh reading, until it answers or calls.
+// again after every step until the visit answers or calls; now and e are always of one reading.
 func Meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	step := meet(e, v, f, r, now)
 	if step.Verb == Swap && v.Origin != OriginWorker && !f.Counted {
@@ -186,7 +187,6 @@ func claim(e Entry, v Visit, route Route, f Facts, r Rules) Entry {
 // accepted, and the contract decides what that allows.
 func Lapse(e Entry, r Rules, now time.Time) Entry {
 	started := e.ClaimedAt.On(now)
-	e = still(e)
 	e.Lapses++
 	e.Class = ClassUnknown
 	if e.Lapses >= r.MaxLapses {

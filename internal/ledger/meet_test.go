@@ -7,7 +7,7 @@ import (
 	. "github.com/sendonce/sendonce/internal/ledger"
 )
 
-// meeting is one row of the design's "What a delivery meets": what it finds, what it does.
+// meeting is one row of what a delivery meets: what it finds, what it does.
 type meeting struct {
 	name   string
 	found  Entry

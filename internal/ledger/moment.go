@@ -10,7 +10,7 @@ import "time"
 type Moment struct {
 	at     time.Time
 	after  time.Duration
-	spanOf bool
+	isSpan bool
 }
 
 // At is the moment t, in UTC and whole microseconds, as every store keeps it. The zero time is never.
@@ -22,7 +22,7 @@ func At(t time.Time) Moment {
 }
 
 // In is the moment d after the ledger's now at the instant of the write.
-func In(d time.Duration) Moment { return Moment{after: d.Truncate(time.Microsecond), spanOf: true} }
+func In(d time.Duration) Moment { return Moment{after: d.Truncate(time.Microsecond), isSpan: true} }
 
 // IsZero tells whether the moment is never.
 func (m Moment) IsZero() bool { return m == Moment{} }
@@ -31,11 +31,11 @@ func (m Moment) IsZero() bool { return m == Moment{} }
 func (m Moment) Fixed() (time.Time, bool) { return m.at, !m.at.IsZero() }
 
 // Span is the distance from the write, and whether the moment is such a distance.
-func (m Moment) Span() (time.Duration, bool) { return m.after, m.spanOf }
+func (m Moment) Span() (time.Duration, bool) { return m.after, m.isSpan }
 
 // On is the moment as a time, given the ledger's now; the zero time for never.
 func (m Moment) On(now time.Time) time.Time {
-	if m.spanOf {
+	if m.isSpan {
 		return now.UTC().Truncate(time.Microsecond).Add(m.after)
 	}
 	return m.at

@@ -39,12 +39,13 @@ type Census struct {
 	Ready   map[string]int64 // waiting entries that are due now, by provider
 }
 
-// PendingCount is how many entries stand in one pending state, and since when the oldest of them should
-// have moved on: the claim of a sending one, the wake of a waiting one, the last write of an unknown one.
+// PendingCount is how many entries stand in one pending state, and what the age of the oldest of them counts
+// from: the claim of a sending one, the wake of a waiting one, the last write of an unknown one. Of sending
+// ones a store may leave out those claimed more than two hours ago.
 type PendingCount struct {
 	State State
 	Count int64
-	Since time.Time // zero when nothing is overdue
+	Since time.Time // zero when there is none, or no waiting one is due
 }
 
 // Cancelled is what a cancel did to one entry.

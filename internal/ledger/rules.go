@@ -53,34 +53,34 @@ type Facts struct {
 	Relevance Relevance
 	Slot      Slot
 	Wait      time.Duration // for a wait without an attempt
-	Counted   bool          // the arrival stands in the entry's deliveries already
+	Counted   bool          // the visit has written, so its arrival stands in the entry's deliveries
 	Holder    string        // a token nobody used before
 }
 
 // Visit is one arrival at an entry: by a delivery, by a caller, or by the worker.
 type Visit struct {
-	Origin   Origin
-	Source   string
-	Message  string
-	Count    int
-	Birth    *Entry    // the entry as it would be born; nil for a worker, who brings nothing
-	NotYet   time.Time // not_before of what was brought; zero for none
-	Payload  *Payload
-	Received time.Time // only for telemetry; decides nothing
+	Origin  Origin
+	Source  string    // the push source, or the caller; empty for the worker
+	Message string    // the delivery's message id
+	Count   int       // the broker's delivery counter
+	Birth   *Entry    // the entry as it would be born; nil for the worker, who brings nothing
+	NotYet  time.Time // not_before of what was brought; zero for none
+	Payload *Payload  // what was brought; nil for the worker
 }
 
-// route is the one that a claim would take, and whether it may be taken.
+// route is the one that a claim would take, or why there is none.
 //
 // In doubt there is only one: the same provider with the same fingerprint, under an idempotent
-// contract, inside its window. Without doubt it is where the channel leads today, be it another
-// provider than last time: everything so far is proven unsent.
+// contract, inside its window. Where a policy took the risk of a second send, it is the same provider as
+// configured now. Else everything so far is proven unsent, and it is where the channel leads today, be it
+// another provider than last time.
 func (r Rules) route(e Entry, now time.Time) (Route, Reason) {
 	if !e.InDoubt() {
 		switch risked := e.Fingerprint != "" && e.Class == ClassUnknown; {
 		case risked && r.Bound.Provider == "":
 			return Route{}, ReasonProviderGone
 		case risked:
-			return r.Bound, "" // the risk was taken of a second send there; elsewhere nothing is proven unsent
+			return r.Bound, ""
 		case r.Channel.Provider == "":
 			return Route{}, ReasonUnroutable
 		}
@@ -107,8 +107,8 @@ func windowEnd(e Entry, c Contract, margin time.Duration) time.Time {
 // now was read: the earliest of timeout, lease less margin, the deadline and, in doubt, the window's
 // end. It may be zero or negative: then nothing may be dialled.
 func CallBudget(e Entry, timeout time.Duration, r Rules, now time.Time) time.Duration {
-	// The second lease is shorter where the claim stood before now was read, and the first one where
-	// the ledger's clock leapt ahead in between.
+	// What is left of the lease is less than a whole one where the claim stood before now was read, and more
+	// where the ledger's clock leapt ahead in between.
 	budget := min(timeout, r.Lease-r.Margin, e.LeaseUntil.On(now).Sub(now)-r.Margin)
 	if !e.Deadline.IsZero() {
 		budget = min(budget, e.Deadline.Sub(now))

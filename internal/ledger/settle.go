@@ -29,7 +29,6 @@ func Settle(e Entry, a Attempt, r Rules, now time.Time) Change {
 
 func settled(e Entry, a Attempt, r Rules, now time.Time) Entry {
 	started := e.ClaimedAt.On(now)
-	e = still(e)
 	result := a.Outcome.Result
 	if result != ResultNotCalled {
 		e.Attempts++
@@ -158,11 +157,8 @@ func Late(e Entry, a Attempt) Change {
 	switch {
 	case a.Outcome.Result != ResultAccepted:
 		event.Reason = ReasonLateFailure
-	case e.State != Sent:
-		next = accepted(e, a.Outcome.Receipt, ReasonLateAcceptance)
-		event.Reason = ReasonLateAcceptance
-	case e.Missing == MissingAssumed || e.Missing == MissingResolved:
-		// What was assumed, or said by a person, is proven now.
+	case e.State != Sent, e.Missing == MissingAssumed, e.Missing == MissingResolved:
+		// What was open, assumed, or said by a person, is proven now.
 		next = accepted(e, a.Outcome.Receipt, ReasonLateAcceptance)
 		event.Reason = ReasonLateAcceptance
 	case e.Receipt != "" && e.Receipt == a.Outcome.Receipt:

@@ -8,7 +8,7 @@ import (
 	. "github.com/sendonce/sendonce/internal/ledger"
 )
 
-// settling is one row of the design's "outcome settles to".
+// settling is one row of what an outcome settles to.
 type settling struct {
 	name   string
 	held   Entry

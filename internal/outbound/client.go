@@ -15,16 +15,19 @@ import (
 
 // Options shape a [Client]. The zero value is fit for use.
 type Options struct {
-	DialTimeout time.Duration  // to a connection; 5 s
-	TLSTimeout  time.Duration  // of a handshake; 5 s
-	IdleTimeout time.Duration  // how long an unused connection is kept; 30 s, below what servers keep theirs
-	IdlePerHost int            // how many are kept for one host; 32
-	MaxBody     int64          // of an answer, in bytes; 64 KiB
-	MaxHeader   int64          // of an answer, in bytes; 64 KiB
-	Proxy       *url.URL       // nil for none; the environment is not asked
-	RootCAs     *x509.CertPool // nil for the system's
-	UserAgent   string         // "sendonce"
+	TLSTimeout time.Duration  // of a handshake; 5 s
+	MaxBody    int64          // of an answer, in bytes; 64 KiB
+	Proxy      *url.URL       // nil for none; the environment is not asked
+	RootCAs    *x509.CertPool // nil for the system's
+	UserAgent  string         // "sendonce"
 }
+
+const (
+	dialTimeout = 5 * time.Second
+	idleTimeout = 30 * time.Second // of an unused connection: below what servers keep theirs
+	idlePerHost = 32               // unused connections that are kept for one host
+	maxHeader   = 64 << 10         // of an answer, in bytes
+)
 
 // Client sends. It is safe for concurrent use, and keeps connections between calls.
 type Client struct {
@@ -38,14 +41,14 @@ func New(o Options) *Client {
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
 	transport := &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: or(o.DialTimeout, 5*time.Second)}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout:    or(o.TLSTimeout, 5*time.Second),
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
 		Protocols:              &http1,
 		DisableCompression:     true,
-		IdleConnTimeout:        or(o.IdleTimeout, 30*time.Second),
-		MaxIdleConnsPerHost:    or(o.IdlePerHost, 32),
-		MaxResponseHeaderBytes: or(o.MaxHeader, 64<<10),
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConnsPerHost:    idlePerHost,
+		MaxResponseHeaderBytes: maxHeader,
 	}
 	if o.Proxy != nil {
 		transport.Proxy = http.ProxyURL(o.Proxy)

@@ -8,8 +8,8 @@ import (
 
 // Bounds of every wait, whatever is configured or demanded.
 const (
-	shortest   = time.Second
-	notCalled  = time.Second // after an attempt that never began
+	shortest   = time.Second // before its jitter
+	notCalled  = time.Second // after an attempt that never began, before its jitter
 	jitterDown = 0.4         // a backoff is drawn from the upper 40 % of its span
 	jitterUp   = 0.2         // what a provider demands is a minimum: jitter only lengthens it
 )

@@ -2,7 +2,7 @@
 // may be sent now, and how long to wait between attempts.
 //
 // Invariants: every answer is a value with its reason, made from the arguments alone; no wait is
-// negative, none overflows, none is longer than its cap.
+// negative, overflows, or is longer than its cap or, where that is shorter, a second and its jitter.
 //
 // What it does not do: it never decides what an outcome means (package ledger does), and reads neither
 // clock nor configuration.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/outbound"
 )
 
 // Gates is where the gates are kept, for all replicas.
@@ -98,7 +99,7 @@ func (f *Fleet) Send(ctx context.Context, name string, s ledger.Shipment) ledger
 	case l == nil:
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "not_configured"}
 	case ctx.Err() != nil:
-		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "not_dialled"}
+		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
 	}
 	return l.Provider.Send(ctx, s)
 }
@@ -145,7 +146,7 @@ func (f *Fleet) Status() []Status {
 		gate := l.gate
 		l.mu.Unlock()
 		all = append(all, Status{
-			Name: name, Gate: gate, View: gate.View(f.ledgerNow()),
+			Name: name, Gate: gate, View: f.view(l),
 			Capacity: l.Concurrency, Rate: l.Rate, InFlight: len(l.slots),
 		})
 	}
@@ -176,7 +177,6 @@ func (f *Fleet) Look(ctx context.Context) error {
 	}
 	// After the answer: the ledger's now is a little behind then, and gates open late rather than early.
 	f.anchor.Store(&anchor{ledger: now, local: f.o.Now()})
-	f.looked.Store(true)
 	for _, gate := range kept {
 		if l := f.lanes[gate.Provider]; l != nil {
 			l.learn(gate, now)

@@ -18,6 +18,7 @@ const swapTries = 3
 //
 // With a slot comes its release, to be called once, when the call is over: it frees the place, moves the
 // gate by what the call proved, and returns how long the gate is closed from then on (0 while it is open).
+// A second call of it changes nothing.
 // wait is how long the policy will wait after this outcome, clamped. A release with
 // [ledger.ResultNotCalled] frees the place and moves nothing. Without a slot the release is nil.
 func (f *Fleet) Take(ctx context.Context, name string) (ledger.Slot, func(o ledger.Outcome, wait time.Duration) time.Duration) {
@@ -35,14 +36,13 @@ func (f *Fleet) Take(ctx context.Context, name string) (ledger.Slot, func(o ledg
 	if !ok {
 		return ledger.Slot{Provider: name, Reason: ledger.ReasonNoCapacity, Wait: wait}, nil
 	}
-	// The gate may have closed while we waited in line.
 	passed := false
 	defer func() {
-		if !passed {
+		if !passed { // also after a panic in the store
 			<-l.slots
 		}
 	}()
-	view, probe := f.pass(ctx, l)
+	view, probe := f.pass(ctx, l) // it may have closed while we waited in line
 	if !view.Open {
 		return shut(name, view), nil
 	}

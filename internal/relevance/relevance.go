@@ -27,28 +27,28 @@ type Question struct {
 	SendUnanswered bool          // when nobody answers: send all the same
 }
 
-// Desk asks each type's question.
-type Desk struct {
+// Asker asks each type's question.
+type Asker struct {
 	client    *outbound.Client
 	questions map[string]Question
 }
 
-// New is a desk for these questions, by type; types that are not named ask the question of "default". A
+// New is an asker of these questions, by type; types that are not named ask the question of "default". A
 // question without an address is not asked: what it is about is always wanted.
-func New(client *outbound.Client, questions map[string]Question) *Desk {
-	return &Desk{client: client, questions: questions}
+func New(client *outbound.Client, questions map[string]Question) *Asker {
+	return &Asker{client: client, questions: questions}
 }
 
 // Ask puts the question for one entry. It answers wanted, not wanted, or that there was no answer.
-func (d *Desk) Ask(ctx context.Context, e ledger.Entry) ledger.Relevance {
-	q, named := d.questions[e.Type]
+func (a *Asker) Ask(ctx context.Context, e ledger.Entry) ledger.Relevance {
+	q, named := a.questions[e.Type]
 	if !named {
-		q = d.questions["default"]
+		q = a.questions["default"]
 	}
 	if q.URL == "" {
 		return ledger.StillWanted
 	}
-	relevant, answered := d.ask(ctx, q, e)
+	relevant, answered := a.ask(ctx, q, e)
 	switch {
 	case answered && relevant, !answered && q.SendUnanswered:
 		return ledger.StillWanted
@@ -59,7 +59,7 @@ func (d *Desk) Ask(ctx context.Context, e ledger.Entry) ledger.Relevance {
 	}
 }
 
-func (d *Desk) ask(ctx context.Context, q Question, e ledger.Entry) (relevant, answered bool) {
+func (a *Asker) ask(ctx context.Context, q Question, e ledger.Entry) (relevant, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address(q.URL, e), nil)
@@ -69,7 +69,7 @@ func (d *Desk) ask(ctx context.Context, q Question, e ledger.Entry) (relevant, a
 	for name, values := range q.Headers {
 		req.Header[name] = values
 	}
-	exchange := d.client.Do(ctx, req)
+	exchange := a.client.Do(ctx, req)
 	if exchange.Status != http.StatusOK || exchange.BodyCut {
 		return false, false
 	}

@@ -1,4 +1,5 @@
-// Package telemetry tells what happens: one log line for each visit to an entry, metrics, and traces.
+// Package telemetry tells what happens: one log line for each visit to an entry (and one more when a send
+// settles that its visit did not wait for), metrics, and traces.
 //
 // It wraps what the other rooms do by shape, so none of them knows of it, and it is the only room that
 // imports OpenTelemetry's SDK.

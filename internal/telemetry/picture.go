@@ -96,7 +96,7 @@ func newPicture(meter metric.Meter, providers []string) (*picture, error) {
 	}
 	g := gauges{
 		pending:  whole("sendonce_pending", "Entries that still have a way to go."),
-		oldest:   seconds("sendonce_pending_oldest_seconds", "How long ago the oldest pending entry should have moved on."),
+		oldest:   seconds("sendonce_pending_oldest_seconds", "Age of the oldest pending entry: since its claim, its due time or its last write."),
 		ready:    whole("sendonce_ready", "Waiting entries that are due now."),
 		capacity: whole("sendonce_capacity", "Calls that a provider may be given now."),
 		dead:     whole("sendonce_dead", "Dead letters that nobody has settled yet."),

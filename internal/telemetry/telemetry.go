@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -176,6 +175,3 @@ func (t *Telemetry) Handler() http.Handler {
 
 // TracerProvider is for instrumentation that others bring, such as a database driver's.
 func (t *Telemetry) TracerProvider() trace.TracerProvider { return t.traces }
-
-// MeterProvider is for instrumentation that others bring. Their label values have to be bounded, too.
-func (t *Telemetry) MeterProvider() metric.MeterProvider { return t.metrics }

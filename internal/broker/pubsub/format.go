@@ -28,7 +28,7 @@ import (
 )
 
 // Format implements [broker.Format]. Its authenticator is [NewOIDC], save in development. Pub/Sub takes
-// 204 for an ack and every 4xx and 5xx for a nack, and heeds no Retry-After.
+// 204 for an ack and every 4xx and 5xx for a nack, and does not say that it heeds a Retry-After.
 type Format struct{ broker.Intake }
 
 // New refuses options that leave a door open.

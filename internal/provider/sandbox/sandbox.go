@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/outbound"
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
@@ -68,7 +69,7 @@ func (p *Provider) Sends() int {
 // Send does what the recipient's name says.
 func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	if ctx.Err() != nil {
-		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "not_dialled"}
+		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,14 +88,14 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 		o.RetryAfter = 2 * time.Second
 		return o
 	case word == "unreachable" && k.calls <= 2:
-		return ledger.Outcome{Result: ledger.ResultUnreachable, Cause: "refused"}
+		return ledger.Outcome{Result: ledger.ResultUnreachable, Cause: outbound.CauseRefused}
 	}
 	if !k.taken || p.route.Contract.Kind != ledger.Idempotent {
 		k.taken = true
 		p.sends++
 	}
 	if word == "timeout-after-accept" && k.calls == 1 {
-		return ledger.Outcome{Cause: "timeout"}
+		return ledger.Outcome{Cause: outbound.CauseTimeout}
 	}
 	o := answered(ledger.ResultAccepted, 200, "")
 	o.Receipt = "sandbox-" + s.SendKey[:min(12, len(s.SendKey))]
@@ -102,7 +103,7 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 }
 
 func answered(result ledger.Result, status int, code string) ledger.Outcome {
-	return ledger.Outcome{Result: result, Status: status, Code: code, Cause: "status"}
+	return ledger.Outcome{Result: result, Status: status, Code: code, Cause: outbound.CauseStatus}
 }
 
 // remember finds a key, or makes room for it.

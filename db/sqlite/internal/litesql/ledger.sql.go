@@ -107,7 +107,7 @@ func (q *Queries) CountReady(ctx context.Context) ([]CountReadyRow, error) {
 
 const countSending = `-- name: CountSending :one
 SELECT count(*) AS entries, min(claimed_at) AS since FROM entries
-WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -7200000000)
+WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -172800000000)
 `
 
 type CountSendingRow struct {
@@ -115,7 +115,7 @@ type CountSendingRow struct {
 	Since   interface{}
 }
 
-// Two hours back: whoever sweeps looks further back every hour.
+// Two days back, as far as the hourly look for silent holders reaches.
 func (q *Queries) CountSending(ctx context.Context) (CountSendingRow, error) {
 	row := q.db.QueryRowContext(ctx, countSending)
 	var i CountSendingRow
