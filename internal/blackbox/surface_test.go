@@ -150,8 +150,9 @@ func (g *gateway) call(method, path, token string, header http.Header, body []by
 	return answer{resp.StatusCode, resp.Header, raw, time.Since(begun)}, err
 }
 
-// client keeps enough connections for a storm.
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+// client keeps enough connections for a storm, and none as long as the gateway would: a connection that is
+// closed just when it is used again would look like a lost answer.
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: 20 * time.Second}}
 
 // push delivers a message to the queue's source.
 func (g *gateway) push(document string) answer {
@@ -228,7 +229,11 @@ type story struct {
 func (g *gateway) story(reminderID, typ, channel string) story {
 	g.t.Helper()
 	id := ledger.Identity{ReminderID: reminderID, Type: typ, Channel: channel}.EntryID()
-	a := g.get("/v1/admin/entries/" + id)
+	var a answer
+	until(g.t, 15*time.Second, "the ledger can be read", func() bool {
+		a = g.get("/v1/admin/entries/" + id)
+		return a.status != http.StatusServiceUnavailable // a busy machine may need a second look
+	})
 	if a.status == http.StatusNotFound {
 		return story{}
 	}

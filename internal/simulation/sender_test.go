@@ -1,0 +1,146 @@
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/reminder"
+)
+
+// cast sets everybody up who sends or cancels.
+func (w *world) cast(begun time.Time) {
+	senders := 0
+	for _, id := range ids() {
+		for range 1 + w.luck.roll(3) {
+			senders++
+			s := sender{w: w, luck: w.dice(aSender + senders), id: id}
+			w.background.Go(func() { s.play(begun) })
+		}
+		if w.luck.roll(4) == 0 {
+			at, luck := w.luck.upTo(5*time.Minute), w.dice(aSender-1-senders)
+			w.background.Go(func() {
+				time.Sleep(at)
+				w.cancel(id, w.pick(luck))
+			})
+		}
+	}
+}
+
+func (w *world) pick(luck *dice) *replica {
+	n := luck.roll(2)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replicas[n]
+}
+
+// message is a reminder as it comes in; more is further fields.
+func message(id ledger.Identity, to, more string) []byte {
+	return fmt.Appendf(nil, `{"reminder_id": %q, "type": %q, "channel": %q, "to": %q, "content": {"text": "hello"}%s}`,
+		id.ReminderID, id.Type, id.Channel, to, more)
+}
+
+func parsed(raw []byte) reminder.Reminder {
+	r, err := reminder.Parse(raw)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// sender is a broker with one message, or a caller with one request.
+type sender struct {
+	w    *world
+	luck *dice
+	id   ledger.Identity
+	raw  []byte
+}
+
+func (s *sender) play(begun time.Time) {
+	start := time.Duration(s.luck.roll(240)) * time.Second
+	to, more := "ada@example.org", ""
+	if s.luck.roll(3) == 0 {
+		to = "eve@example.org"
+	}
+	switch s.luck.roll(6) {
+	case 0:
+		more = fmt.Sprintf(`, "not_before": %q`, begun.Add(time.Duration(s.luck.roll(600))*time.Second).UTC().Format(time.RFC3339))
+	case 1, 2:
+		more = fmt.Sprintf(`, "deadline": %q`, begun.Add(start+time.Duration(20+s.luck.roll(200))*time.Second).UTC().Format(time.RFC3339))
+	}
+	s.raw = message(s.id, to, more)
+	time.Sleep(start)
+	if s.luck.roll(4) == 0 {
+		s.ask()
+		return
+	}
+	s.bring([]string{"queue", "queue", "ordered"}[s.luck.roll(3)], 1+s.luck.roll(6))
+}
+
+// bring redelivers until it is acked or the broker loses patience.
+func (s *sender) bring(source string, tries int) {
+	for n := range tries {
+		r := s.w.pick(s.luck)
+		answered := make(chan ledger.Reply, 1)
+		s.w.background.Go(func() {
+			reply, err := r.desk.Deliver(context.Background(), ledger.Delivery{Source: source, MessageID: "m", Count: n + 1, Raw: s.raw})
+			r.gives(err)
+			if err != nil || r.crashed.Load() {
+				return
+			}
+			if reply.Ack {
+				s.w.promised(s.id, "acked", reply)
+			}
+			s.w.contested(s.id, parsed(s.raw).ContentHash(), reply)
+			answered <- reply
+		})
+		wait := time.Duration(1+s.luck.roll(20)) * time.Second
+		select {
+		case reply := <-answered:
+			if reply.Ack {
+				if s.luck.roll(4) > 0 || n+1 == tries {
+					return
+				}
+				s.w.fire(redelivered)
+			}
+			if s.luck.roll(2) == 0 {
+				wait = reply.RetryAfter
+			}
+		case <-time.After(12 * time.Second):
+			s.w.fire(impatient)
+		}
+		time.Sleep(wait)
+	}
+}
+
+func (s *sender) ask() {
+	r := s.w.pick(s.luck)
+	wanted := parsed(s.raw)
+	reply, err := r.desk.Request(context.Background(), "caller", wanted, ledger.Trace{})
+	r.gives(err)
+	if err != nil || r.crashed.Load() || reply.Entry.Absent() {
+		return
+	}
+	s.w.contested(s.id, wanted.ContentHash(), reply)
+	if !reply.Conflict {
+		s.w.promised(s.id, "answered 200 or 202", reply)
+	}
+}
+
+func (w *world) cancel(id ledger.Identity, r *replica) {
+	done, err := r.desk.Cancel(context.Background(), "caller", id.ReminderID, id.Type, id.Channel)
+	if err != nil || r.crashed.Load() {
+		return
+	}
+	w.fire(cancelled)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tally.cancels++
+	switch result := done[0].Result; {
+	case result == ledger.CancelInFlight:
+		w.barred[id] = done[0].Entry.Holder // who may still be at it
+	case result == ledger.CancelDropped, result == ledger.CancelNothing && done[0].Entry.CancelAsked:
+		w.dropped[id] = time.Now()
+	}
+}

@@ -1,0 +1,236 @@
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sendonce/sendonce/internal/ledger"
+)
+
+// read is an entry as it stands; a witness is not subject to the trouble.
+func (w *world) read(id ledger.Identity) ledger.Entry {
+	e, _, _ := w.memory.Load(context.Background(), id)
+	return e
+}
+
+// witness sees every write.
+func (w *world) witness(c ledger.Change, write func() (ledger.Entry, error)) (ledger.Entry, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	id := c.Entry.Identity
+	before := w.read(id)
+	stands, err := write()
+	if err != nil {
+		return stands, err
+	}
+	claimed := stands.State == ledger.Sending && stands.Holder != before.Holder
+	switch {
+	case stands.Version != before.Version+1:
+		w.breaks("%v: version %d follows on %d", id, stands.Version, before.Version)
+	case claimed && !before.Absent() && before.State != ledger.Waiting:
+		w.breaks("%v: claimed, though it is %s", id, before.State)
+	case claimed && before.CancelAsked:
+		w.breaks("%v: claimed after a cancel", id)
+	case claimed && before.InDoubt() && stands.Fingerprint != before.Fingerprint:
+		w.breaks("%v: repeated in doubt at %s, doubted at %s", id, stands.Fingerprint, before.Fingerprint)
+	case c.Event != nil && c.Event.Kind == ledger.EventAttempt && c.Event.Holder != before.Holder:
+		w.breaks("%v: %s settles the attempt of %q", id, c.Event.Holder, before.Holder)
+	}
+	return stands, nil
+}
+
+// forgiven is how far the ledger's clock may have leapt ahead between a look at it and a call.
+func (w *world) forgiven() (sum time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.leaps {
+		if time.Since(l.at) <= lease {
+			sum += l.by
+		}
+	}
+	return sum
+}
+
+// called is a request on the wire.
+func (w *world) called(s ledger.Shipment, route ledger.Route) {
+	e, now := w.read(s.Identity), w.now().Add(-w.forgiven())
+	switch {
+	case s.SendKey != s.Identity.SendKey() || len(s.Content) == 0:
+		w.breaks("%v: called with other content", s.Identity)
+	case e.State != ledger.Sending:
+		w.breaks("%v: called without a claim; it is %s", s.Identity, e.State)
+	case e.Fingerprint != route.Fingerprint:
+		w.breaks("%v: called at %s, claimed for %s", s.Identity, route.Fingerprint, e.Fingerprint)
+	case now.After(e.Deadline):
+		w.breaks("%v: called %v past its deadline", s.Identity, now.Sub(e.Deadline))
+	case now.After(e.LeaseUntil.On(now).Add(-margin)):
+		w.breaks("%v: called %v before the end of its lease", s.Identity, e.LeaseUntil.On(now).Sub(now))
+	case e.InDoubt() && route.Contract.Kind != ledger.Idempotent:
+		w.breaks("%v: repeated in doubt under a %s contract", s.Identity, route.Contract.Kind)
+	case e.InDoubt() && now.After(e.DoubtSince.Add(route.Contract.Window-margin)):
+		w.breaks("%v: repeated %v after the doubt began, within %v", s.Identity, now.Sub(e.DoubtSince), route.Contract.Window)
+	}
+	w.mu.Lock()
+	met, barred := w.barred[s.Identity]
+	at, dropped := w.dropped[s.Identity]
+	w.calls[s.Identity]++
+	w.callers[e.Holder]++
+	twice := w.callers[e.Holder] > 1
+	if e.InDoubt() {
+		w.tally.doubtful++
+	}
+	w.mu.Unlock()
+	if twice {
+		w.breaks("%v: called twice under the claim of %s", s.Identity, e.Holder)
+	}
+	if barred && met != e.Holder {
+		w.breaks("%v: called by %s after a cancel that met %q", s.Identity, e.Holder, met)
+	}
+	if dropped {
+		w.breaks("%v: called %v after a cancel dropped it", s.Identity, time.Since(at))
+	}
+}
+
+// sent is a reminder that a provider carries on: another letter for the person.
+func (w *world) sent(id ledger.Identity, fingerprint string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sends[id] = append(w.sends[id], time.Now().Format("15:04:05.000 ")+fingerprint)
+	return len(w.sends[id])
+}
+
+// promised checks what an ack or a 202 says at the instant in which it is given.
+func (w *world) promised(id ledger.Identity, what string, reply ledger.Reply) {
+	e := w.read(id)
+	ours := e.Final() || e.State == ledger.Unknown || e.Owner == ledger.OwnerLedger
+	if e.Absent() || !ours || e.Version < reply.Entry.Version {
+		w.breaks("%v: %s, and it is %q at version %d, owned by %q", id, what, e.State, e.Version, e.Owner)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acked[id] = true
+	w.tally.acks++
+}
+
+// contested checks that whoever brought other content is told.
+func (w *world) contested(id ledger.Identity, hash string, reply ledger.Reply) {
+	if e := w.read(id); e.ContentHash != "" && e.ContentHash != hash { // an entry that was cancelled first has none
+		w.fire(contested)
+		if !reply.Entry.Absent() && !reply.Conflict {
+			w.breaks("%v: other content was taken, and nobody is told", id)
+		}
+	} else if reply.Conflict {
+		w.breaks("%v: a conflict is told of the same content", id)
+	}
+}
+
+// overdue checks, once there is no more trouble, that nothing outlives its deadline.
+func (w *world) overdue() {
+	for _, id := range ids() {
+		if e, now := w.read(id), w.now(); e.State == ledger.Waiting && now.After(e.Deadline.Add(lease)) {
+			w.breaks("%v: waits %v past its deadline", id, now.Sub(e.Deadline))
+		}
+	}
+}
+
+// rest checks where everything stands in the end.
+func (w *world) rest() {
+	for _, id := range ids() {
+		e := w.read(id)
+		lines, _ := w.memory.Timeline(context.Background(), id)
+		w.stories = append(w.stories, story(id, e, lines))
+		w.mu.Lock()
+		sends, calls, acked := w.sends[id], w.calls[id], w.acked[id]
+		w.mu.Unlock()
+		if e.Absent() {
+			if acked || calls > 0 {
+				w.breaks("%v: promised or called, and there is no entry", id)
+			}
+			continue
+		}
+		told, risks := w.counted(id, lines)
+		w.tally.entries++
+		w.tally.calls += calls
+		w.tally.repeats += max(calls-1, 0)
+		w.tally.sends += len(sends)
+		w.tally.risks += risks
+		switch {
+		case len(sends) > 1+risks:
+			w.breaks("%v: sent %d times, with %d risks taken: %s", id, len(sends), risks, strings.Join(sends, ", "))
+		case calls > told:
+			w.breaks("%v: %d calls, %d lines", id, calls, told)
+		case (e.State == ledger.Dead || e.State == ledger.Dropped) && len(sends) > 0 && risks == 0:
+			w.breaks("%v: %s (%s), and sent", id, e.State, e.Reason)
+		case e.State == ledger.Sent && e.Missing != ledger.MissingAssumed && len(sends) == 0:
+			w.breaks("%v: sent says the ledger, and nobody took it", id)
+		case e.State == ledger.Unknown:
+			w.tally.unknown++
+		case !e.Final():
+			w.breaks("%v: does not come to rest: %s, %s, owner %s, due %v", id, e.State, e.Reason, e.Owner, e.Due.On(w.now()).Sub(w.now()))
+		}
+		w.learnt(id, lines)
+	}
+}
+
+// counted counts the lines that tell of calls, one for each holder, and the risks that were taken.
+func (w *world) counted(id ledger.Identity, lines []ledger.Event) (told, risks int) {
+	settled := map[string]bool{}
+	for _, line := range lines {
+		if line.Kind == ledger.EventAttempt || line.Kind == ledger.EventLate {
+			if settled[line.Holder] {
+				w.breaks("%v: the call of %s is told twice", id, line.Holder)
+			}
+			settled[line.Holder] = true
+		}
+		switch line.Kind {
+		case ledger.EventAttempt:
+			told++
+		case ledger.EventLate:
+			told++
+			w.tally.lates++
+		case ledger.EventLapse:
+			told++
+			w.tally.lapses++
+		}
+		if line.Reason == ledger.ReasonRiskTaken {
+			risks++
+		}
+	}
+	return told, risks
+}
+
+// learnt checks that what a replica learnt from its calls was recorded, if it lived to do so.
+func (w *world) learnt(id ledger.Identity, lines []ledger.Event) {
+	for _, r := range w.everybody {
+		w.mu.Lock()
+		heard := w.heard[heard{id, r}]
+		w.mu.Unlock()
+		recorded := 0
+		for _, line := range lines {
+			own := strings.HasPrefix(line.Holder, r.name+".")
+			if own && (line.Kind == ledger.EventAttempt || line.Kind == ledger.EventLate) {
+				recorded++
+			}
+		}
+		if recorded < heard && !r.crashed.Load() && !r.gaveUp.Load() {
+			w.breaks("%v: %s learnt what became of %d calls, and recorded %d", id, r.name, heard, recorded)
+		}
+	}
+}
+
+// story is all that the ledger says of an entry.
+func story(id ledger.Identity, e ledger.Entry, lines []ledger.Event) string {
+	var b strings.Builder
+	clock := func(t time.Time) string { return t.Format("15:04:05.000") }
+	fmt.Fprintf(&b, "   %v: %q %s by %s at %s, %d spent, doubt since %s, deadline %s", id, e.State, e.Reason, e.Owner,
+		e.Fingerprint, e.Spent, clock(e.DoubtSince), clock(e.Deadline))
+	for _, l := range lines {
+		fmt.Fprintf(&b, "\n   %2d %s %s %s %s %s %s %s", l.Version, clock(l.At), l.Kind, l.State, l.Reason, l.Origin, l.Holder, l.Provider)
+		if l.Kind != ledger.EventDecision {
+			fmt.Fprintf(&b, " %s %s %s started %s", l.Outcome.Result, l.Outcome.Cause, l.Outcome.Receipt, clock(l.Started))
+		}
+	}
+	return b.String()
+}
