@@ -208,3 +208,26 @@ func TestCheckFindsWhatOnlyTheRoomsKnow(t *testing.T) {
 		t.Errorf("faults: %v", err)
 	}
 }
+
+// TestAnObsoleteReminderIsNotSent joins configuration, question and desk.
+func TestAnObsoleteReminderIsNotSent(t *testing.T) {
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/seats/rem-1/relevant" {
+			t.Errorf("asked at %s", r.URL.Path)
+		}
+		_, _ = w.Write([]byte(`{"relevant": false, "reason": "the seat was given back"}`))
+	}))
+	defer peer.Close()
+	cfg := devConfig(t, t.TempDir())
+	asking := cfg.Types[config.DefaultType]
+	asking.Relevance = &config.Relevance{URL: peer.URL + "/v1/seats/{reminder_id}/relevant", Timeout: 5 * time.Second, Otherwise: config.OtherwiseWait}
+	cfg.Types["seat_expiring"] = asking
+	log := &quiet{}
+	address, stop := running(t, cfg, log)
+	if got := push(t, address, document); !strings.Contains(got, `"state":"dropped"`) || !strings.Contains(got, `"reason":"obsolete"`) {
+		t.Errorf("answer: %s", got)
+	}
+	if err := stop(); err != nil || strings.Contains(log.String(), "outcome=") {
+		t.Errorf("ended with %v; somebody was called:\n%s", err, log)
+	}
+}
