@@ -9,7 +9,12 @@ TOOL := CGO_ENABLED=0 go tool -modfile=.ci/tools/go.mod
 
 # What is worth the race detector's tenfold time: all that runs concurrently in one process. The black
 # box runs the binary as processes, house and config run alone, wire and client are generated.
-RACE = $(shell go list ./api ./cmd/... ./db/... ./internal/... | grep -Ev '/(blackbox|house|config)(/|$$)')
+#
+# Tests in a synctest bubble run on one processor: the runtime hands one race context to every thread that
+# fires one of a bubble's timers, and the detector crashes where two do at once (golang/go issue 78156).
+# It still sees their races, since it judges by what happened before what and not by what happened together.
+RACE = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./api ./cmd/... ./db/... ./internal/... \
+	| grep -Ev '/(blackbox|house|config)(/| )'
 
 .PHONY: help build test race lint alerts generate generate-check bench clean
 
@@ -26,7 +31,8 @@ test: ## vet, the rules of the house, and every test (needs PostgreSQL's server 
 	go test -timeout 20m ./...
 
 race: ## the tests of what runs concurrently, under the race detector (needs a C compiler)
-	go test -race -timeout 20m $(RACE)
+	go test -race -timeout 20m $$($(RACE) | grep -v testing/synctest | cut -d ' ' -f 1)
+	go test -race -timeout 20m -cpu 1 $$($(RACE) | grep testing/synctest | cut -d ' ' -f 1)
 
 lint: ## formatting and staticcheck
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
