@@ -133,9 +133,19 @@ func (k *checker) database() {
 	k.count("database.max_conns", d.MaxConns, 1, 1000)
 }
 
+// maxAsks is how often a provider is asked about one send at most, before it is left to a person.
+const maxAsks = 20
+
 func (k *checker) times() {
 	k.within("lease", k.Lease, 2*time.Second, time.Hour)
 	k.within("sweep", k.Sweep, 100*time.Millisecond, 10*time.Minute)
+	if n := len(k.Asks); n < 1 || n > maxAsks {
+		k.fault("asks", "%d waits; write between 1 and %d, like [10s, 1m, 5m, 15m, 1h]", n, maxAsks)
+	}
+	for i, wait := range k.Asks {
+		k.within(fmt.Sprintf("asks[%d]", i), wait, time.Second, day)
+	}
+	k.within("failover_window", k.FailoverWindow, 0, 30*day)
 	k.within("drain", k.Drain, 0, 10*time.Minute)
 	k.within("grace", k.Grace, 0, time.Hour)
 	k.limit("limit", k.Limit)

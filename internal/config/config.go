@@ -37,6 +37,9 @@ type Config struct {
 	Drain    time.Duration // how long to keep answering after SIGTERM, while balancers take notice
 	Grace    time.Duration // how long sends in flight may take after that
 
+	Asks           []time.Duration // waits before each question to a lookup provider whether it took a send
+	FailoverWindow time.Duration   // how long before the database changed under us commits may be forgotten; 0 for never
+
 	AcceptSince time.Time // published earlier: dropped, not sent; zero for no cut-over
 	Limit       int64     // bytes of one opened message, for sources that say nothing else
 

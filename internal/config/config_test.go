@@ -43,7 +43,9 @@ func TestWhatIsLeftOutTakesItsDocumentedDefault(t *testing.T) {
 		Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9090",
 		Database: Database{Path: "/var/lib/sendonce/ledger.db", MaxConns: 10},
 		Lease:    30 * time.Second, Sweep: 5 * time.Second, Memory: 400 * 24 * time.Hour,
-		Drain: 5 * time.Second, Grace: 25 * time.Second, Limit: 256 * 1024,
+		Asks:           []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour},
+		FailoverWindow: 10 * time.Minute,
+		Drain:          5 * time.Second, Grace: 25 * time.Second, Limit: 256 * 1024,
 		Sources: map[string]Source{},
 		Providers: map[string]Provider{"mail": {
 			Kind: "webhook", URL: "https://mail.example.org/send", Timeout: 10 * time.Second, Concurrency: 10,

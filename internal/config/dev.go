@@ -49,6 +49,7 @@ func Dev(addr, dataDir string) (Config, error) {
 		Lease:     10 * time.Second,
 		Sweep:     time.Second,
 		Memory:    400 * day,
+		Asks:      []time.Duration{time.Second, 5 * time.Second, 30 * time.Second},
 		Drain:     0,
 		Grace:     10 * time.Second,
 		Limit:     256 << 10,

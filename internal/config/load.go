@@ -127,12 +127,15 @@ func readConfig(s *section) Config {
 		Memory:       s.duration("memory", 400*day),
 		Drain:        s.duration("drain", 5*time.Second),
 		Grace:        s.duration("grace", 25*time.Second),
+		Asks:         s.durations("asks", defaultAsks()),
 		AcceptSince:  s.moment("accept_since"),
 		Limit:        s.size("limit", 256<<10),
 		Sources:      map[string]Source{},
-		Providers:    map[string]Provider{},
-		Channels:     map[string]Channel{},
-		Log:          readLog(s.child("log")),
+
+		FailoverWindow: s.duration("failover_window", 10*time.Minute),
+		Providers:      map[string]Provider{},
+		Channels:       map[string]Channel{},
+		Log:            readLog(s.child("log")),
 	}
 	s.each("sources", func(name string, entry *section) { c.Sources[name] = readSource(entry, c) })
 	s.each("providers", func(name string, entry *section) { c.Providers[name] = readProvider(entry) })
@@ -151,6 +154,11 @@ func readConfig(s *section) Config {
 	}
 	s.done()
 	return c
+}
+
+// defaultAsks spread over what a provider's own records may take to settle.
+func defaultAsks() []time.Duration {
+	return []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour}
 }
 
 func readDatabase(s *section) Database {

@@ -211,6 +211,27 @@ func (s *section) duration(key string, otherwise time.Duration) time.Duration {
 	return read(s, key, otherwise, parseDuration)
 }
 
+func (s *section) durations(key string, otherwise []time.Duration) []time.Duration {
+	nodes := s.items(key)
+	if nodes == nil {
+		return otherwise
+	}
+	all := []time.Duration{}
+	for i, node := range nodes {
+		value, _, ok := s.r.scalar(s.item(key, i), node)
+		if !ok {
+			return otherwise
+		}
+		d, err := parseDuration(value)
+		if err != nil {
+			s.r.fault(s.item(key, i), lineOf(node), "%s", err)
+			return otherwise
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
 func (s *section) size(key string, otherwise int64) int64 {
 	return read(s, key, otherwise, parseSize)
 }
