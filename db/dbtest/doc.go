@@ -23,7 +23,7 @@ import (
 // Any other error means that the write may have happened.
 type Store interface {
 	Create(ctx context.Context, c ledger.Change) (ledger.Entry, error)
-	Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error)
+	Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error)
 	Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 	Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error)
 	RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bool, err error)
@@ -36,7 +36,13 @@ type Store interface {
 	Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error)
 	Lanes(ctx context.Context) ([]string, error)
 	Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error)
+	Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error)
+	Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error)
 	Census(ctx context.Context) (ledger.Census, error)
+
+	Record(ctx context.Context, a ledger.Act) error
+	Epoch(ctx context.Context) (string, error)
+	Notice(ctx context.Context, epoch string, again bool) (noticed time.Time, err error)
 
 	Gates(ctx context.Context) ([]ledger.Gate, time.Time, error)
 	SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error)

@@ -127,14 +127,14 @@ func mustSwap(t *testing.T, s Store, e ledger.Entry, event *ledger.Event) ledger
 
 func mustLoad(t *testing.T, s Store, id ledger.Identity) ledger.Entry {
 	t.Helper()
-	e, now, err := s.Load(context.Background(), id)
+	seen, err := s.Load(context.Background(), id)
 	if err != nil {
 		t.Fatalf("Load %v: %v", id, err)
 	}
-	if now.IsZero() || now.Location() != time.UTC {
-		t.Fatalf("Load %v: the ledger's now is %v", id, now)
+	if seen.Now.IsZero() || seen.Now.Location() != time.UTC {
+		t.Fatalf("Load %v: the ledger's now is %v", id, seen.Now)
 	}
-	return e
+	return seen.Entry
 }
 
 // same compares by value; a moment by what it says.
@@ -165,6 +165,7 @@ func asStored(t *testing.T, e, got ledger.Entry) ledger.Entry {
 		{"ClaimedAt", &e.ClaimedAt, got.ClaimedAt},
 		{"Due", &e.Due, got.Due},
 		{"Wake", &e.Wake, got.Wake},
+		{"AskAt", &e.AskAt, got.AskAt},
 	}
 	for _, p := range pairs {
 		if p.asked.IsZero() {

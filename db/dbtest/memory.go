@@ -23,6 +23,9 @@ type Memory struct {
 	timelines map[ledger.Identity][]ledger.Event
 	conflicts map[ledger.Identity][]ledger.Conflict
 	gates     map[string]ledger.Gate
+	acts      []ledger.Act
+	epochs    map[string]time.Time
+	epoch     string
 }
 
 var _ Store = (*Memory)(nil)
@@ -36,6 +39,7 @@ func NewMemory(now func() time.Time) *Memory {
 		timelines: map[ledger.Identity][]ledger.Event{},
 		conflicts: map[ledger.Identity][]ledger.Conflict{},
 		gates:     map[string]ledger.Gate{},
+		epochs:    map[string]time.Time{},
 	}
 }
 
@@ -67,13 +71,13 @@ func (m *Memory) Create(ctx context.Context, c ledger.Change) (ledger.Entry, err
 }
 
 // Load implements [Store].
-func (m *Memory) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
+func (m *Memory) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
 	now, leave, err := m.enter(ctx)
 	if err != nil {
-		return ledger.Entry{}, time.Time{}, err
+		return ledger.Reading{}, err
 	}
 	defer leave()
-	return m.entries[id], now, nil
+	return ledger.Reading{Entry: m.entries[id], Now: now, Epoch: m.epoch}, nil
 }
 
 // Swap implements [Store].
@@ -96,7 +100,7 @@ func (m *Memory) write(c ledger.Change, now time.Time) (ledger.Entry, error) {
 	e := c.Entry
 	e.Version++
 	e.Updated = now
-	for _, moment := range []*ledger.Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake} {
+	for _, moment := range []*ledger.Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake, &e.AskAt} {
 		*moment = ledger.At(moment.On(now))
 	}
 	for _, at := range []*time.Time{&e.Deadline, &e.DoubtSince, &e.Published} {
@@ -112,6 +116,9 @@ func (m *Memory) write(c ledger.Change, now time.Time) (ledger.Entry, error) {
 		event.Started, event.Finished = micros(event.Started), micros(event.Finished)
 		event.Outcome.RetryAfter = event.Outcome.RetryAfter.Truncate(time.Microsecond)
 		m.timelines[e.Identity] = append(m.timelines[e.Identity], event)
+	}
+	if c.Act != nil {
+		m.record(*c.Act, now)
 	}
 	return e, nil
 }
@@ -130,7 +137,7 @@ func constrain(e ledger.Entry) error {
 		return fmt.Errorf("owner %q", e.Owner)
 	case !slices.Contains(missings, e.Missing):
 		return fmt.Errorf("missing %q", e.Missing)
-	case min(e.Attempts, e.Spent, e.Lapses, e.Deliveries) < 0:
+	case min(e.Attempts, e.Spent, e.Lapses, e.Deliveries, e.Asked) < 0:
 		return fmt.Errorf("a count below zero")
 	}
 	return e.Check()
@@ -185,6 +192,11 @@ func (m *Memory) Story(ctx context.Context, id ledger.Identity) (ledger.Story, e
 		Entry:     e,
 		Timeline:  slices.Clone(m.timelines[id]),
 		Conflicts: slices.Clone(m.conflicts[id]),
+	}
+	for _, act := range m.acts {
+		if act.Identity == id {
+			story.Acts = append(story.Acts, act)
+		}
 	}
 	if p, kept := m.payloads[id]; kept {
 		p = clonePayload(p)

@@ -220,8 +220,8 @@ func testMoments(t *testing.T, s Store) {
 		next.Version = mustLoad(t, s, identity(1)).Version
 		swapped := mustSwap(t, s, next, nil)
 		due, is := swapped.Due.Fixed()
-		if _, now, _ := s.Load(context.Background(), identity(1)); !is || due.Sub(now.Add(span)).Abs() > slack {
-			t.Errorf("due %v, want %v from %v", due, span, now)
+		if seen, _ := s.Load(context.Background(), identity(1)); !is || due.Sub(seen.Now.Add(span)).Abs() > slack {
+			t.Errorf("due %v, want %v from %v", due, span, seen.Now)
 		}
 	}
 	// A second write keeps what the first one fixed.
@@ -388,7 +388,7 @@ func testEndedContext(t *testing.T, s Store) {
 	_, createErr := s.Create(ended, ledger.Change{Entry: sending(identity(2))})
 	_, swapErr := s.Swap(ended, ledger.Change{Entry: settled(read), Event: attempt(1)})
 	_, gateErr := s.SwapGate(ended, ledger.Gate{Provider: "mailer"})
-	_, _, loadErr := s.Load(ended, identity(1))
+	_, loadErr := s.Load(ended, identity(1))
 	for verb, err := range map[string]error{"Create": createErr, "Swap": swapErr, "SwapGate": gateErr, "Load": loadErr} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want the context's end", verb, err)

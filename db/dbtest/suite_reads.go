@@ -295,10 +295,11 @@ func testLanes(t *testing.T, s Store) {
 }
 
 func testLapsed(t *testing.T, s Store) {
-	_, now, err := s.Load(context.Background(), identity(0))
+	seen, err := s.Load(context.Background(), identity(0))
 	if err != nil {
 		t.Fatal(err)
 	}
+	now := seen.Now
 	const day = 24 * time.Hour
 	for n, test := range []struct{ claimed, lease time.Duration }{
 		{-2 * day, -day},

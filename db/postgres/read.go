@@ -2,32 +2,83 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sendonce/sendonce/db/postgres/internal/pgsql"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Load is the entry under an identity, absent where there is none, and the ledger's now, read before
-// it, in one round trip.
-func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
+// Load is the entry under an identity, absent where there is none, and the ledger's now and epoch, read
+// before it, in one round trip.
+func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
 	var (
 		reads pipeline
-		now   time.Time
-		entry ledger.Entry
+		seen  ledger.Reading
 	)
-	reads.read(ctx, nowInto(&now))
+	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
+		row, err := q.NowAndEpoch(ctx)
+		seen.Now, seen.Epoch = utc(row.Now), row.Epoch
+		return err
+	})
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		row, err := q.LoadEntry(ctx, pgsql.LoadEntryParams(id))
 		if err == nil {
-			entry = entryOf(row)
+			seen.Entry = entryOf(row)
 		}
 		return none(err, nil)
 	})
 	if err := s.send(ctx, &reads.batch); err != nil {
-		return ledger.Entry{}, time.Time{}, err
+		return ledger.Reading{}, err
 	}
-	return entry, now, nil
+	return seen, nil
+}
+
+// Epoch names the database's system and timeline, as every reading does.
+func (s *Store) Epoch(ctx context.Context) (string, error) {
+	var epoch string
+	err := s.do(ctx, func(q *pgsql.Queries) error {
+		row, err := q.NowAndEpoch(ctx)
+		epoch = row.Epoch
+		return err
+	})
+	return epoch, err
+}
+
+// Notice tells when an epoch was noticed first, and makes it known if it was not; zero for the one that the
+// ledger was born on. With again it counts as noticed now: the asker has lived on another one since.
+func (s *Store) Notice(ctx context.Context, epoch string, again bool) (time.Time, error) {
+	var noticed time.Time
+	err := s.do(ctx, func(q *pgsql.Queries) error {
+		known, err := q.ListEpochs(ctx)
+		if err != nil {
+			return err
+		}
+		switch at := slices.IndexFunc(known, func(e pgsql.Epoch) bool { return e.Epoch == epoch }); {
+		case at >= 0 && again:
+			err = q.RenewEpoch(ctx, epoch)
+		case at >= 0:
+			noticed = timeOf(known[at].Noticed)
+			return nil
+		default:
+			first := pgsql.AddEpochParams{Epoch: epoch}
+			if len(known) > 0 {
+				first.NoticedAt, first.NoticedAfter = momentParams(ledger.In(0))
+			}
+			err = q.AddEpoch(ctx, first)
+		}
+		if err != nil {
+			return err
+		}
+		known, err = q.ListEpochs(ctx)
+		for _, e := range known {
+			if e.Epoch == epoch {
+				noticed = timeOf(e.Noticed)
+			}
+		}
+		return err
+	})
+	return noticed, err
 }
 
 // nowInto reads the ledger's now, for the first place in a pipeline.
@@ -79,6 +130,11 @@ func (s *Store) Story(ctx context.Context, id ledger.Identity) (ledger.Story, er
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		rows, err := q.ListConflicts(ctx, pgsql.ListConflictsParams(id))
 		story.Conflicts = each(rows, conflictOf)
+		return err
+	})
+	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
+		rows, err := q.ListActs(ctx, pgsql.ListActsParams(id))
+		story.Acts = each(rows, actOf)
 		return err
 	})
 	if err := s.snapshot(ctx, &reads); err != nil {
@@ -133,6 +189,24 @@ func (s *Store) Lapsed(ctx context.Context, within time.Duration, limit int) ([]
 		func(q *pgsql.Queries) ([]pgsql.ListLapsedRow, error) {
 			return q.ListLapsed(ctx, pgsql.ListLapsedParams{BackMicros: -within.Microseconds(), AtMost: atMost(limit)})
 		})
+}
+
+// Asks is up to limit unknown entries of a provider that it is to be asked about now, the longest due first.
+func (s *Store) Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
+	return list(ctx, s, func(r pgsql.ListAsksRow) ledger.Identity { return ledger.Identity(r) },
+		func(q *pgsql.Queries) ([]pgsql.ListAsksRow, error) {
+			return q.ListAsks(ctx, pgsql.ListAsksParams{Provider: provider, AtMost: atMost(limit)})
+		})
+}
+
+// Unknown is a page of unknown entries, the longest in doubt first.
+func (s *Store) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error) {
+	return list(ctx, s, entryOf, func(q *pgsql.Queries) ([]pgsql.Entry, error) {
+		return q.ListUnknown(ctx, pgsql.ListUnknownParams{
+			AfterDoubt: &after.Since, AfterReminderID: after.ReminderID, AfterType: after.Type,
+			AfterChannel: after.Channel, AtMost: atMost(limit),
+		})
+	})
 }
 
 // Gates is every gate that was ever written, and the ledger's now, read before them.

@@ -18,14 +18,16 @@ func createParams(c ledger.Change) pgsql.CreateEntryParams {
 		Attempts: int64(e.Attempts), Spent: int64(e.Spent),
 		Lapses: int64(e.Lapses), Deliveries: int64(e.Deliveries),
 		Holder: e.Holder, Owner: string(e.Owner),
-		Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), CancelAsked: e.CancelAsked,
-		Published: timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
+		Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), Asked: int64(e.Asked),
+		CancelAsked: e.CancelAsked,
+		Published:   timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
 		ReservationID: e.ReservationID, UserID: e.UserID,
 	}
 	p.LeaseAt, p.LeaseAfter = momentParams(e.LeaseUntil)
 	p.ClaimedAt, p.ClaimedAfter = momentParams(e.ClaimedAt)
 	p.DueAt, p.DueAfter = momentParams(e.Due)
 	p.WakeAt, p.WakeAfter = momentParams(e.Wake)
+	p.AskAt, p.AskAfter = momentParams(e.AskAt)
 	if payload != nil {
 		p.WithPayload, p.Recipient = true, payload.Recipient
 		p.Content, p.Metadata, p.Raw = payload.Content, payload.Metadata, payload.Raw
@@ -54,8 +56,9 @@ func swapParams(c ledger.Change) pgsql.SwapEntryParams {
 		Holder: p.Holder, LeaseAt: p.LeaseAt, LeaseAfter: p.LeaseAfter,
 		ClaimedAt: p.ClaimedAt, ClaimedAfter: p.ClaimedAfter,
 		DueAt: p.DueAt, DueAfter: p.DueAfter, WakeAt: p.WakeAt, WakeAfter: p.WakeAfter, Owner: p.Owner,
-		Deadline: p.Deadline, DoubtSince: p.DoubtSince, CancelAsked: p.CancelAsked,
-		Published: p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
+		Deadline: p.Deadline, DoubtSince: p.DoubtSince, AskAt: p.AskAt, AskAfter: p.AskAfter, Asked: p.Asked,
+		CancelAsked: p.CancelAsked,
+		Published:   p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
 		ReservationID: p.ReservationID, UserID: p.UserID,
 		WithEvent: p.WithEvent, Kind: p.Kind, EventState: p.EventState, EventReason: p.EventReason,
 		Origin: p.Origin, EventSource: p.EventSource, MessageID: p.MessageID, DeliveryCount: p.DeliveryCount,
@@ -85,7 +88,8 @@ func entryOf(r pgsql.Entry) ledger.Entry {
 		Attempts: int(r.Attempts), Spent: int(r.Spent), Lapses: int(r.Lapses), Deliveries: int(r.Deliveries),
 		Holder: r.Holder, LeaseUntil: momentOf(r.LeaseUntil), ClaimedAt: momentOf(r.ClaimedAt),
 		Due: momentOf(r.Due), Wake: momentOf(r.Wake), Owner: ledger.Owner(r.Owner),
-		Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince), CancelAsked: r.CancelAsked,
+		Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince),
+		AskAt: momentOf(r.AskAt), Asked: int(r.Asked), CancelAsked: r.CancelAsked,
 		FirstSeen: utc(r.FirstSeen), Updated: utc(r.Updated), Published: timeOf(r.Published),
 		Source: r.Source, CorrelationID: r.CorrelationID, ReservationID: r.ReservationID, UserID: r.UserID,
 	}
@@ -115,6 +119,21 @@ func conflictOf(r pgsql.Conflict) ledger.Conflict {
 	return ledger.Conflict{
 		Identity:    ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
 		ContentHash: r.ContentHash, Source: r.Source, MessageID: r.MessageID, FirstSeen: utc(r.FirstSeen),
+	}
+}
+
+func actParams(a ledger.Act) pgsql.AddActParams {
+	return pgsql.AddActParams{
+		ReminderID: a.ReminderID, Type: a.Type, Channel: a.Channel, ID: a.ID,
+		Actor: a.By, Role: a.Role, Verb: a.Verb, Why: a.Why, Before: a.Before, After: a.After,
+	}
+}
+
+func actOf(r pgsql.Audit) ledger.Act {
+	return ledger.Act{
+		Identity: ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
+		ID:       r.ID, At: utc(r.At), By: r.Actor, Role: r.Role, Verb: r.Verb, Why: r.Why,
+		Before: r.Before, After: r.After,
 	}
 }
 

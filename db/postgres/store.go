@@ -107,6 +107,17 @@ func (s *Store) do(ctx context.Context, work func(*pgsql.Queries) error) error {
 	return wrapped(work(pgsql.New(conn)))
 }
 
+// commit runs several statements as one transaction. Where it fails, at COMMIT too, what was written is
+// unknown until it is read again.
+func (s *Store) commit(ctx context.Context, work func(*pgsql.Queries) error) error {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return wrapped(err)
+	}
+	defer conn.Release()
+	return wrapped(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return work(pgsql.New(tx)) }))
+}
+
 // wrapped is the border's one wrapping; the ledger's own refusals pass as they are.
 func wrapped(err error) error {
 	for _, own := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {

@@ -21,14 +21,25 @@ func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, erro
 	return entryOf(pgsql.Entry(row)), nil
 }
 
-// Swap writes an entry over the version that was read, with its event, unless another write was faster
-// ([ledger.ErrStale]). It returns the entry as stored.
+// Swap writes an entry over the version that was read, with its event and the act that caused it, unless
+// another write was faster ([ledger.ErrStale]). It returns the entry as stored.
 func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
 	var row pgsql.SwapEntryRow
-	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
+	swap := func(q *pgsql.Queries) (err error) {
 		row, err = q.SwapEntry(ctx, swapParams(c))
 		return none(err, ledger.ErrStale)
-	})
+	}
+	var err error
+	if c.Act == nil {
+		err = s.do(ctx, swap)
+	} else {
+		err = s.commit(ctx, func(q *pgsql.Queries) error {
+			if err := swap(q); err != nil {
+				return err
+			}
+			return q.AddAct(ctx, actParams(*c.Act))
+		})
+	}
 	if err != nil {
 		return ledger.Entry{}, err
 	}
@@ -72,4 +83,9 @@ func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error
 		return ledger.Gate{}, err
 	}
 	return gateOf(row), nil
+}
+
+// Record adds an act on no entry to the audit.
+func (s *Store) Record(ctx context.Context, a ledger.Act) error {
+	return s.do(ctx, func(q *pgsql.Queries) error { return q.AddAct(ctx, actParams(a)) })
 }

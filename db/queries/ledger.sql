@@ -53,6 +53,23 @@ LIMIT @at_most;
 -- name: ListLanes :many
 SELECT DISTINCT provider FROM entries WHERE wake IS NOT NULL ORDER BY provider;
 
+-- name: ListAsks :many
+SELECT reminder_id, type, channel FROM entries
+WHERE provider = @provider AND ask_at <= ledger_now()
+ORDER BY ask_at, reminder_id, type, channel
+LIMIT @at_most;
+
+-- name: ListUnknown :many
+SELECT * FROM entries
+WHERE doubt_since IS NOT NULL AND state = 'unknown'
+    AND doubt_since >= @after_doubt
+    AND (doubt_since > @after_doubt
+        OR reminder_id > @after_reminder_id
+        OR (reminder_id = @after_reminder_id AND type > @after_type)
+        OR (reminder_id = @after_reminder_id AND type = @after_type AND channel > @after_channel))
+ORDER BY doubt_since, reminder_id, type, channel
+LIMIT @at_most;
+
 -- No index may name the lease (see the migration): the time of the claim bounds the scan.
 -- name: ListLapsed :many
 SELECT reminder_id, type, channel FROM entries
@@ -96,3 +113,26 @@ SET closed_until = ledger_at(sqlc.narg('closed_at'), sqlc.narg('closed_after')),
     closed_by = @closed_by, strikes = @strikes, version = version + 1, updated = ledger_now()
 WHERE provider = @provider AND version = @version
 RETURNING *;
+
+-- name: AddAct :exec
+INSERT INTO audit (
+    reminder_id, type, channel, id, actor, role, verb, why, before, after, at
+)
+VALUES (
+    @reminder_id, @type, @channel, @id, @actor, @role, @verb, @why, @before, @after, ledger_now()
+);
+
+-- name: ListActs :many
+SELECT * FROM audit WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel
+ORDER BY at, id;
+
+-- name: ListEpochs :many
+SELECT * FROM epochs ORDER BY epoch;
+
+-- name: AddEpoch :exec
+INSERT INTO epochs (epoch, noticed)
+VALUES (@epoch, ledger_at(sqlc.narg('noticed_at'), sqlc.narg('noticed_after')))
+ON CONFLICT DO NOTHING;
+
+-- name: RenewEpoch :exec
+UPDATE epochs SET noticed = ledger_now() WHERE epoch = @epoch;

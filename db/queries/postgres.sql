@@ -6,8 +6,8 @@ WITH born AS (
     INSERT INTO entries (
         reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
         fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until,
-        claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, published, source,
-        correlation_id, reservation_id, user_id, first_seen, updated
+        claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked,
+    published, source, correlation_id, reservation_id, user_id, first_seen, updated
     )
     VALUES (
         @reminder_id, @type, @channel, @send_key, @content_hash, @state, 1, @class, @reason, @provider,
@@ -16,7 +16,8 @@ WITH born AS (
         ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
         ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
         ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), @owner, sqlc.narg('deadline'),
-        sqlc.narg('doubt_since'), @cancel_asked, sqlc.narg('published'), @source, @correlation_id,
+        sqlc.narg('doubt_since'), ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), @asked, @cancel_asked,
+        sqlc.narg('published'), @source, @correlation_id,
         @reservation_id, @user_id, ledger_now(), ledger_now()
     )
     ON CONFLICT DO NOTHING
@@ -55,6 +56,7 @@ WITH moved AS (
         due = ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
         wake = ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), owner = @owner,
         deadline = sqlc.narg('deadline'), doubt_since = sqlc.narg('doubt_since'),
+        ask_at = ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), asked = @asked,
         cancel_asked = @cancel_asked, published = sqlc.narg('published'), source = @source,
         correlation_id = @correlation_id, reservation_id = @reservation_id, user_id = @user_id,
         version = entries.version + 1, updated = ledger_now()
@@ -81,3 +83,7 @@ SELECT * FROM moved;
 -- Alone and first in its batch, so that the node that judges the writes tells the time.
 -- name: Now :one
 SELECT ledger_now()::timestamptz AS now;
+
+-- The same, with the name of the system and timeline that tells it.
+-- name: NowAndEpoch :one
+SELECT ledger_now()::timestamptz AS now, ledger_epoch()::text AS epoch;

@@ -4,8 +4,8 @@
 INSERT INTO entries (
     reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
     fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at,
-    due, wake, owner, deadline, doubt_since, cancel_asked, published, source, correlation_id,
-    reservation_id, user_id, first_seen, updated
+    due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
+    correlation_id, reservation_id, user_id, first_seen, updated
 )
 VALUES (
     @reminder_id, @type, @channel, @send_key, @content_hash, @state, 1, @class, @reason, @provider,
@@ -14,7 +14,8 @@ VALUES (
     ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
     ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
     ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), @owner, sqlc.narg('deadline'),
-    sqlc.narg('doubt_since'), @cancel_asked, sqlc.narg('published'), @source, @correlation_id,
+    sqlc.narg('doubt_since'), ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), @asked, @cancel_asked,
+        sqlc.narg('published'), @source, @correlation_id,
     @reservation_id, @user_id, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
@@ -31,7 +32,8 @@ SET
     due = ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
     wake = ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), owner = @owner,
     deadline = sqlc.narg('deadline'), doubt_since = sqlc.narg('doubt_since'),
-    cancel_asked = @cancel_asked, published = sqlc.narg('published'), source = @source,
+        ask_at = ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), asked = @asked,
+        cancel_asked = @cancel_asked, published = sqlc.narg('published'), source = @source,
     correlation_id = @correlation_id, reservation_id = @reservation_id, user_id = @user_id,
     version = version + 1, updated = ledger_now()
 WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version

@@ -55,8 +55,8 @@ func TestCloseLeavesOneWholeFileThatOpensAgain(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file's mode is %v, %v", info.Mode(), err)
 	}
-	if e, _, err := open(t, path, nil).Load(ctx, id); err != nil || e.Absent() {
-		t.Errorf("after reopening: %+v, %v", e, err)
+	if seen, err := open(t, path, nil).Load(ctx, id); err != nil || seen.Entry.Absent() {
+		t.Errorf("after reopening: %+v, %v", seen, err)
 	}
 }
 
@@ -85,12 +85,13 @@ func TestLeasesOfADeadProcessEndAtOpen(t *testing.T) {
 
 	now = now.Add(time.Minute)
 	s = open(t, path, clock)
-	e, _, err := s.Load(ctx, live)
+	seen, err := s.Load(ctx, live)
+	e := seen.Entry
 	if err != nil || e.Version != 2 || !e.LeaseUntil.On(now).Equal(now) || e.Holder != "h" {
 		t.Errorf("the live lease: %+v, %v; want it to end now, in a new version", e, err)
 	}
-	if e, _, err := s.Load(ctx, gone); err != nil || e.Version != 1 {
-		t.Errorf("the lapsed lease: version %d, %v; want it untouched", e.Version, err)
+	if e, err := s.Load(ctx, gone); err != nil || e.Entry.Version != 1 {
+		t.Errorf("the lapsed lease: version %d, %v; want it untouched", e.Entry.Version, err)
 	}
 	lapsed, err := s.Lapsed(ctx, time.Hour, 10)
 	if err != nil || len(lapsed) != 2 {
@@ -104,8 +105,8 @@ func TestLeasesOfADeadProcessEndAtOpen(t *testing.T) {
 	if err := s.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if e, _, err := s.Load(ctx, mine); err != nil || e.Version != 1 {
-		t.Errorf("our own lease: version %d, %v", e.Version, err)
+	if e, err := s.Load(ctx, mine); err != nil || e.Entry.Version != 1 {
+		t.Errorf("our own lease: version %d, %v", e.Entry.Version, err)
 	}
 }
 

@@ -8,15 +8,23 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Load is the entry under an identity, absent where there is none, and the ledger's now, read before it.
-func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
-	now := s.now()
+// Load is the entry under an identity, absent where there is none, and the ledger's now, read before it. A
+// file has no epoch: nobody promotes a copy of it.
+func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
+	seen := ledger.Reading{Now: s.now()}
 	row, err := litesql.New(s.read).LoadEntry(ctx, litesql.LoadEntryParams(id))
 	if err != nil {
-		return ledger.Entry{}, now, wrapped(none(err, nil))
+		return seen, wrapped(none(err, nil))
 	}
-	return entryOf(row), now, nil
+	seen.Entry = entryOf(row)
+	return seen, nil
 }
+
+// Epoch is empty: see [Store.Load].
+func (s *Store) Epoch(context.Context) (string, error) { return "", nil }
+
+// Notice tells that nothing ever changed.
+func (s *Store) Notice(context.Context, string, bool) (time.Time, error) { return time.Time{}, nil }
 
 // Payload is what an entry carries; [ledger.ErrNotFound] once it is purged.
 func (s *Store) Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error) {
@@ -46,7 +54,12 @@ func (s *Store) Story(ctx context.Context, id ledger.Identity) (ledger.Story, er
 		if err != nil {
 			return err
 		}
+		acts, err := q.ListActs(ctx, litesql.ListActsParams(id))
+		if err != nil {
+			return err
+		}
 		conflicts, err := q.ListConflicts(ctx, litesql.ListConflictsParams(id))
+		story.Acts = each(acts, actOf)
 		story.Entry, story.Timeline, story.Conflicts = entryOf(entry), each(events, eventOf), each(conflicts, conflictOf)
 		return err
 	})
@@ -95,6 +108,24 @@ func (s *Store) Lapsed(ctx context.Context, within time.Duration, limit int) ([]
 		BackMicros: -within.Microseconds(), AtMost: int64(max(limit, 1)),
 	})
 	return each(rows, func(r litesql.ListLapsedRow) ledger.Identity { return ledger.Identity(r) }), wrapped(err)
+}
+
+// Asks is up to limit unknown entries of a provider that it is to be asked about now, the longest due first.
+func (s *Store) Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
+	rows, err := litesql.New(s.read).ListAsks(ctx, litesql.ListAsksParams{
+		Provider: provider, AtMost: int64(max(limit, 1)),
+	})
+	return each(rows, func(r litesql.ListAsksRow) ledger.Identity { return ledger.Identity(r) }), wrapped(err)
+}
+
+// Unknown is a page of unknown entries, the longest in doubt first.
+func (s *Store) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error) {
+	since := after.Since.UnixMicro()
+	rows, err := litesql.New(s.read).ListUnknown(ctx, litesql.ListUnknownParams{
+		AfterDoubt: &since, AfterReminderID: after.ReminderID, AfterType: after.Type,
+		AfterChannel: after.Channel, AtMost: int64(max(limit, 1)),
+	})
+	return each(rows, entryOf), wrapped(err)
 }
 
 // Gates is every gate that was ever written, and the ledger's now, read before them.

@@ -26,13 +26,24 @@ func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, erro
 	}, c.Event)
 }
 
-// Swap writes an entry over the version that was read, with its event, unless another write was faster
-// ([ledger.ErrStale]). It returns the entry as stored.
+// Swap writes an entry over the version that was read, with its event and the act that caused it, unless
+// another write was faster ([ledger.ErrStale]). It returns the entry as stored.
 func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
 	return s.put(ctx, func(q *litesql.Queries) (litesql.Entry, error) {
 		row, err := q.SwapEntry(ctx, swapParams(c.Entry))
-		return row, none(err, ledger.ErrStale)
+		if err != nil {
+			return row, none(err, ledger.ErrStale)
+		}
+		if c.Act != nil {
+			err = q.AddAct(ctx, actParams(*c.Act))
+		}
+		return row, err
 	}, c.Event)
+}
+
+// Record adds an act on no entry to the audit.
+func (s *Store) Record(ctx context.Context, a ledger.Act) error {
+	return s.commit(ctx, func(q *litesql.Queries) error { return q.AddAct(ctx, actParams(a)) })
 }
 
 // put commits what write puts into the ledger together with its event.

@@ -22,7 +22,9 @@ import (
 	"github.com/sendonce/sendonce/api"
 	"github.com/sendonce/sendonce/internal/config"
 	"github.com/sendonce/sendonce/internal/deliver"
+	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/outbound"
+	"github.com/sendonce/sendonce/internal/reconcile"
 	"github.com/sendonce/sendonce/internal/telemetry"
 )
 
@@ -90,6 +92,7 @@ type gateway struct {
 	public   []*http.Server // the public listener, then the admin API's where it has one of its own
 	ops      *http.Server
 	worker   *deliver.Worker
+	sweep    *reconcile.Desk
 	watches  []func(context.Context) // run until everything else has ended
 	closers  []func() error
 	draining atomic.Bool
@@ -127,14 +130,16 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 		return nil, err
 	}
 	_ = fleet.Look(ctx) // so that the first deliveries find open gates open; without it they count as closed
-	g.desk = openDesk(cfg, g.store, fleet, watch)
+	failovers := reconcile.NewFailovers(g.store, cfg.FailoverWindow, func(f ledger.Failover) { tellFailover(log, f) })
+	g.desk = openDesk(cfg, g.store, fleet, failovers, watch)
+	g.sweep = openSweep(cfg, g.store, fleet, failovers, g.desk, watch, log)
 	surface, err := openSurface(cfg, g.store, g.desk, watch, log)
 	if err != nil {
 		return nil, err
 	}
 	g.worker = &deliver.Worker{
 		Agenda: g.store, Capacity: fleet, Visitor: watch.Visitor(g.desk),
-		Poll: workerPoll, Sweep: cfg.Sweep,
+		Poll:   workerPoll,
 		Failed: seldom(30*time.Second, func(err error) { log.Warn("the agenda cannot be read", "error", err) }),
 	}
 	g.watches = []func(context.Context){
@@ -186,6 +191,7 @@ func (g *gateway) serve(ctx context.Context, build Build) error {
 	defer stopWatches()
 	working, stopWork := context.WithCancel(watching)
 	work.Go(func() { g.worker.Run(working) })
+	work.Go(func() { g.sweep.Run(working) })
 	failed := make(chan error, len(servers))
 	for i, server := range servers {
 		go func() { failed <- server.Serve(listeners[i]) }()

@@ -34,6 +34,7 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/sandbox"
 	"github.com/sendonce/sendonce/internal/provider/smtp"
 	"github.com/sendonce/sendonce/internal/provider/webhook"
+	"github.com/sendonce/sendonce/internal/reconcile"
 	"github.com/sendonce/sendonce/internal/relevance"
 	"github.com/sendonce/sendonce/internal/telemetry"
 )
@@ -46,7 +47,9 @@ type store interface {
 	deliver.Ledger
 	deliver.Archive
 	deliver.Register
-	deliver.Agenda
+	reconcile.Agenda
+	reconcile.Records
+	reconcile.EpochLog
 	provider.Gates
 	telemetry.Census
 	api.Lister
@@ -164,7 +167,7 @@ func openProvider(name string, p config.Provider, client *outbound.Client) (prov
 	}
 }
 
-func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *telemetry.Telemetry) *deliver.Desk {
+func openDesk(cfg config.Config, store store, fleet *provider.Fleet, epochs deliver.Epochs, watch *telemetry.Telemetry) *deliver.Desk {
 	types := make(map[string]policy.Type)
 	questions := make(map[string]relevance.Question)
 	for name, t := range cfg.Types {
@@ -192,13 +195,32 @@ func openDesk(cfg config.Config, store store, fleet *provider.Fleet, watch *tele
 		Ledger: store, Archive: store, Register: store,
 		Slots: fleet, Sender: watch.Sender(fleet), Routes: fleet,
 		Relevance: relevance.New(outbound.New(outbound.Options{}), questions),
+		Epochs:    epochs,
 		Lease:     cfg.Lease, Margin: cfg.Margin(),
 		Memory: policy.Memory{Span: cfg.Memory, AcceptSince: cfg.AcceptSince},
-		Types:  types, Channels: channels, Sources: sources,
+		Types:  types, Channels: channels, Sources: sources, Asks: cfg.Asks,
 		Callers: deliver.Source{RetriesBy: ledger.OwnerLedger, AnswerWithin: callerPatience},
 		Clock:   time.Now, Draw: mathrand.Float64, Token: rand.Text,
 		Late: watch.Late, Settled: watch.Settled,
 	})
+}
+
+func openSweep(
+	cfg config.Config, store store, fleet *provider.Fleet, failovers *reconcile.Failovers, desk *deliver.Desk,
+	watch *telemetry.Telemetry, log *slog.Logger,
+) *reconcile.Desk {
+	return reconcile.New(reconcile.Options{
+		Ledger: store, Records: store, Agenda: store,
+		Visitor: watch.Visitor(desk), Providers: fleet, Rules: desk.Rules, Failovers: failovers,
+		Sweep: cfg.Sweep, Clock: time.Now, Token: rand.Text, Late: watch.Late,
+		Failed: seldom(30*time.Second, func(err error) { log.Warn("not everything could be reconciled", "error", err) }),
+	})
+}
+
+// tellFailover says in the log that the database changed under us.
+func tellFailover(log *slog.Logger, f ledger.Failover) {
+	log.Warn("the database is another one than before: what it may have forgotten is held in doubt",
+		"noticed", f.Noticed, "window", f.Window.String())
 }
 
 func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *telemetry.Telemetry, log *slog.Logger) (api.Options, error) {

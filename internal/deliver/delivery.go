@@ -88,9 +88,10 @@ func survive(err *error) {
 // reading is an entry and the ledger's now, read together after begun. Deadlines count from begun, so
 // that the time the reading took is never added to anybody's budget. The zero reading is no reading.
 type reading struct {
-	entry ledger.Entry
-	now   time.Time
-	begun time.Time
+	entry    ledger.Entry
+	now      time.Time
+	begun    time.Time
+	failover ledger.Failover // of the database that it came from
 }
 
 // ledgerTime is the ledger's clock at a local instant, as well as the reading tells: ahead of it by no more
@@ -116,11 +117,15 @@ func (d *Desk) read(ctx context.Context, id ledger.Identity) (reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	begun := d.Clock()
-	entry, now, err := d.Ledger.Load(ctx, id)
+	seen, err := d.Ledger.Load(ctx, id)
 	if err != nil {
 		return reading{}, fmt.Errorf("deliver: read: %w", err)
 	}
-	return reading{entry: entry, now: now, begun: begun}, nil
+	failover, err := d.Epochs.Failover(ctx, seen.Epoch)
+	if err != nil {
+		return reading{}, fmt.Errorf("deliver: what the ledger may have forgotten: %w", err)
+	}
+	return reading{entry: seen.Entry, now: seen.Now, begun: begun, failover: failover}, nil
 }
 
 // decide asks the heart what to do next, by all that is known now.
@@ -134,7 +139,9 @@ func (d *Desk) decide(v *visit, seen reading) ledger.Step {
 	if v.verdict.Refusal == "" {
 		v.facts.Admission = policy.Admit(subject, v.NotYet, d.Memory, seen.now)
 	}
-	return ledger.Meet(seen.entry, v.Visit, v.facts, d.rulesFor(subject, v.Visit), seen.now)
+	rules := d.rulesFor(subject, v.Visit)
+	rules.Failover = seen.failover
+	return ledger.Meet(seen.entry, v.Visit, v.facts, rules, seen.now)
 }
 
 // pause is how long to wait where no attempt was made: the longer it has lasted, the longer.
@@ -154,7 +161,7 @@ func (v *visit) put(ctx context.Context, write func(context.Context, ledger.Chan
 	switch {
 	case err == nil:
 		v.facts.Counted = true
-		return reading{entry: stands, now: seen.now, begun: seen.begun}
+		return reading{entry: stands, now: seen.now, begun: seen.begun, failover: seen.failover}
 	case !errors.Is(err, ledger.ErrStale) && !errors.Is(err, ledger.ErrExists):
 		v.failures++
 		v.failure = fmt.Errorf("deliver: write: %w", err)

@@ -26,7 +26,7 @@ import (
 // that the write may have happened.
 type Ledger interface {
 	Create(ctx context.Context, c ledger.Change) (ledger.Entry, error)
-	Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error)
+	Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error)
 	Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 }
 
@@ -66,6 +66,11 @@ type Relevance interface {
 	Ask(ctx context.Context, e ledger.Entry) ledger.Relevance
 }
 
+// Epochs knows when the database changed under us last, by the epoch that a reading came with.
+type Epochs interface {
+	Failover(ctx context.Context, epoch string) (ledger.Failover, error)
+}
+
 // Source is what the configuration says about who brings deliveries.
 type Source struct {
 	RetriesBy     ledger.Owner
@@ -82,12 +87,14 @@ type Options struct {
 	Sender    Sender
 	Routes    Routes
 	Relevance Relevance
+	Epochs    Epochs // nil for a ledger that never changes
 
 	Lease    time.Duration
 	Margin   time.Duration
 	Memory   policy.Memory
 	Types    map[string]policy.Type // "default" must be among them
 	Channels map[string]string      // channel to provider
+	Asks     []time.Duration        // waits before each question to a lookup provider
 	Sources  map[string]Source
 	Callers  Source // what holds for every caller of the API
 
@@ -122,10 +129,20 @@ func New(o Options) *Desk {
 	if o.Late == nil {
 		o.Late = func(string) {}
 	}
+	if o.Epochs == nil {
+		o.Epochs = steady{}
+	}
 	if o.Settled == nil {
 		o.Settled = func(context.Context, ledger.Reply, error) {}
 	}
 	return &Desk{Options: o}
+}
+
+// steady is a ledger that never changes.
+type steady struct{}
+
+func (steady) Failover(context.Context, string) (ledger.Failover, error) {
+	return ledger.Failover{}, nil
 }
 
 // Wait returns when nothing is in flight any more, or ctx ends.
@@ -150,6 +167,9 @@ func (d *Desk) typeOf(e ledger.Entry) policy.Type {
 	return d.Types[defaultType]
 }
 
+// Rules gathers what the configuration says about one entry that nobody is visiting.
+func (d *Desk) Rules(e ledger.Entry) ledger.Rules { return d.rulesFor(e, ledger.Visit{}) }
+
 // rulesFor gathers what the configuration says about one entry and one visitor.
 func (d *Desk) rulesFor(e ledger.Entry, v ledger.Visit) ledger.Rules {
 	t := d.typeOf(e)
@@ -164,6 +184,7 @@ func (d *Desk) rulesFor(e ledger.Entry, v ledger.Visit) ledger.Rules {
 		OnUnknown:     t.OnUnknown,
 		MaxAttempts:   t.MaxAttempts,
 		MaxLapses:     maxLapses,
+		Asks:          d.Asks,
 		RetriesBy:     src.RetriesBy,
 		TakeoverAfter: src.TakeoverAfter,
 		AsksRelevance: t.AsksRelevance,

@@ -13,17 +13,12 @@ import (
 type Agenda interface {
 	// Due lists what is due for the ledger at one provider, the longest due first.
 	Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error)
-	// Lanes lists the providers at which anything waits, configured or not.
-	Lanes(ctx context.Context) ([]string, error)
-	// Lapsed lists what was claimed within a span of now by holders that have gone silent since.
-	Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error)
 }
 
 // Capacity tells what the providers could take now.
 type Capacity interface {
 	Names() []string
-	Free(provider string) int  // calls that may begin now
-	Shut(provider string) bool // its gate is closed
+	Free(provider string) int // calls that may begin now
 }
 
 // Visitor looks after one entry.
@@ -31,19 +26,7 @@ type Visitor interface {
 	Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, error)
 }
 
-// Bounds of a sweep. Silent holders with an old claim are looked for at the start and then seldom, since the
-// ledger has to read through everything that was claimed since.
-const (
-	sweepBatch    = 64                         // silent holders' entries
-	strangerBatch = 512                        // entries of one provider that no lane looks after
-	lookBack      = time.Hour                  // how old a claim may be, at most sweeps
-	lookFar       = 48 * time.Hour             // and at some
-	farEvery      = time.Hour                  // between two of those
-	lookAll       = 100 * 366 * 24 * time.Hour // and at the start: nobody may have looked for long
-	longLook      = time.Minute                // for one look, since the first reads the whole ledger
-)
-
-// Worker brings back what is due and ours, what its broker dropped, and what a silent holder left.
+// Worker brings back what is due and ours, and what its broker dropped.
 //
 // Each provider has a lane of its own, filled up to what the provider can take, so that a slow one holds
 // nobody else up. Several replicas may run workers on one ledger: whoever claims first wins, by version.
@@ -52,7 +35,6 @@ type Worker struct {
 	Capacity Capacity
 	Visitor  Visitor
 	Poll     time.Duration // between two looks of an idle lane for what is due
-	Sweep    time.Duration // between two looks for silent holders, and for what waits where no lane works
 	Failed   func(error)   // told when the agenda could not be read; may be nil
 
 	visits   sync.WaitGroup
@@ -66,7 +48,6 @@ func (w *Worker) Run(ctx context.Context) {
 	for _, provider := range w.Capacity.Names() {
 		lanes.Go(func() { w.lane(ctx, provider) })
 	}
-	lanes.Go(func() { w.sweep(ctx) })
 	lanes.Wait()
 	w.visits.Wait()
 }
@@ -101,44 +82,6 @@ func (w *Worker) next(ctx context.Context, moved <-chan bool) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// sweep looks after what no lane sees: holders that went silent, and entries whose provider is not
-// configured any more or is left alone, which still have to move elsewhere or to end in time.
-func (w *Worker) sweep(ctx context.Context) {
-	far, lookedFar := lookAll, time.Time{}
-	for ctx.Err() == nil {
-		within := lookBack
-		if time.Since(lookedFar) >= farEvery {
-			within = far
-		}
-		lapsed, err := w.lapsed(ctx, within)
-		if err == nil && within == far && len(lapsed) < sweepBatch {
-			far, lookedFar = lookFar, time.Now()
-		}
-		w.start(ctx, lapsed, sweepBatch, nil)
-		for _, lane := range w.strangers(ctx) {
-			w.start(ctx, w.due(ctx, lane, strangerBatch), strangerBatch, nil)
-		}
-		idle(ctx, w.Sweep)
-	}
-}
-
-// strangers are the providers at which entries wait and no lane works: none is configured, or its gate is
-// closed.
-func (w *Worker) strangers(ctx context.Context) []string {
-	lanes := w.lanes(ctx)
-	works := make(map[string]bool)
-	for _, name := range w.Capacity.Names() {
-		works[name] = !w.Capacity.Shut(name)
-	}
-	var strange []string
-	for _, lane := range lanes {
-		if !works[lane] {
-			strange = append(strange, lane)
-		}
-	}
-	return strange
 }
 
 // start visits at most limit of the entries that nobody here is visiting yet.
@@ -187,35 +130,15 @@ func (w *Worker) busy() int {
 	return len(w.inFlight)
 }
 
-// due, lapsed and lanes ask the agenda with a bound: a connection that fell silent must not hold a lane up.
+// due asks the agenda with a bound: a connection that fell silent must not hold a lane up.
 func (w *Worker) due(ctx context.Context, lane string, limit int) []ledger.Identity {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	due, err := w.Agenda.Due(bounded, lane, limit)
-	w.report(ctx, err)
-	return due
-}
-
-func (w *Worker) lapsed(ctx context.Context, within time.Duration) ([]ledger.Identity, error) {
-	bounded, cancel := context.WithTimeout(ctx, longLook)
-	defer cancel()
-	lapsed, err := w.Agenda.Lapsed(bounded, within, sweepBatch)
-	w.report(ctx, err)
-	return lapsed, err
-}
-
-func (w *Worker) lanes(ctx context.Context) []string {
-	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
-	lanes, err := w.Agenda.Lanes(bounded)
-	w.report(ctx, err)
-	return lanes
-}
-
-func (w *Worker) report(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil && w.Failed != nil {
 		w.Failed(err)
 	}
+	return due
 }
 
 // idle waits for d, give or take a fifth, so that replicas do not march in step.

@@ -15,9 +15,8 @@ import (
 // capacity is a provider with so many free places.
 type capacity struct{ free atomic.Int64 }
 
-func (c *capacity) Names() []string  { return []string{"mail"} }
-func (c *capacity) Free(string) int  { return int(c.free.Load()) }
-func (c *capacity) Shut(string) bool { return false }
+func (c *capacity) Names() []string { return []string{"mail"} }
+func (c *capacity) Free(string) int { return int(c.free.Load()) }
 
 // works runs a worker in the bubble until the returned function is called.
 func (w *world) works(t *testing.T, c deliver.Capacity, agenda deliver.Agenda) func() {
@@ -26,7 +25,7 @@ func (w *world) works(t *testing.T, c deliver.Capacity, agenda deliver.Agenda) f
 	done := make(chan struct{})
 	worker := &deliver.Worker{
 		Agenda: agenda, Capacity: c, Visitor: w.desk,
-		Poll: time.Second, Sweep: 5 * time.Second,
+		Poll: time.Second,
 	}
 	go func() {
 		defer close(done)
@@ -115,63 +114,6 @@ func TestTwoWorkersSendEachReminderOnce(t *testing.T) {
 		}
 	})
 }
-
-func TestTheWorkerFindsASilentHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		crashed := make(chan struct{})
-		w.send = func(context.Context, ledger.Shipment) ledger.Outcome {
-			if w.callCount() == 1 {
-				<-crashed
-			}
-			return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
-		}
-		w.push("queue", message("seat_expiring", "a@b.example"))
-		c := &capacity{}
-		c.free.Store(4)
-		stop := w.works(t, c, w.memory)
-		defer stop()
-		time.Sleep(30*time.Second + 6*time.Second + 2*time.Minute + 5*time.Second)
-		if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); e.Lapses != 1 {
-			t.Errorf("lapses %d", e.Lapses)
-		}
-		close(crashed)
-		_ = w.desk.Wait(t.Context())
-	})
-}
-
-func TestAnEntryWhoseProviderIsGoneIsFailedOverOrKept(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.answers(ledger.ResultUnreachable, ledger.ResultAccepted)
-		w.push("ordered", message("seat_expiring", "a@b.example"))
-		_, _ = w.desk.Visit(t.Context(), rem1)
-		w.wants(rem1, ledger.Waiting, ledger.ReasonUnreachable)
-
-		w.route = ledger.Route{Provider: "post", Fingerprint: "post-1"}
-		w.options.Channels["email"] = "post"
-		w.slot = ledger.Slot{}
-		c := &renamed{}
-		stop := w.works(t, c, w.memory)
-		defer stop()
-		time.Sleep(20 * time.Second)
-		if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); e.Provider != "post" {
-			t.Errorf("provider %q", e.Provider)
-		}
-		moved := false
-		for _, line := range w.timeline(rem1) {
-			moved = moved || line.Reason == ledger.ReasonFailedOver && line.Provider == "post"
-		}
-		if !moved {
-			t.Error("the failover is not in the timeline")
-		}
-	})
-}
-
-func (*renamed) Shut(string) bool { return false }
-
-type renamed struct{}
-
-func (*renamed) Names() []string { return []string{"post"} }
-func (*renamed) Free(string) int { return 4 }
 
 // TestAVisitThatMovesNothingDoesNotSpin : a gate that closes between agenda and claim leaves the entry
 // due; the worker must not hammer the ledger meanwhile.

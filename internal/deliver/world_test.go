@@ -134,11 +134,11 @@ func (w *world) push(source string, raw []byte) ledger.Reply {
 
 func (w *world) entry(id ledger.Identity) ledger.Entry {
 	w.t.Helper()
-	e, _, err := w.memory.Load(context.Background(), id)
+	seen, err := w.memory.Load(context.Background(), id)
 	if err != nil {
 		w.t.Fatalf("Load: %v", err)
 	}
-	return e
+	return seen.Entry
 }
 
 func (w *world) timeline(id ledger.Identity) []ledger.Event {
@@ -200,9 +200,9 @@ func (f *faulty) put(ctx context.Context, verb string, c ledger.Change, do func(
 	return e, nil
 }
 
-func (f *faulty) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
+func (f *faulty) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
 	if err := f.fail(f.before, "load"); err != nil {
-		return ledger.Entry{}, time.Time{}, err
+		return ledger.Reading{}, err
 	}
 	return f.Memory.Load(ctx, id)
 }

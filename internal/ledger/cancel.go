@@ -21,7 +21,7 @@ func Cancel(e Entry, by Visit) (Change, CancelResult, bool) {
 		return Change{Entry: e, Event: event}, CancelInFlight, true
 	}
 	e.CancelAsked = true
-	next := end(e, ReasonCancelled)
+	next := end(e, ReasonCancelled, Rules{}) // what waits in doubt does so under a contract that nobody asks under
 	change := Change{Entry: next, Event: told(next, decision(by))}
 	if next.State == Unknown {
 		return change, CancelInFlight, true

@@ -22,6 +22,7 @@ type Change struct {
 	Entry   Entry
 	Payload *Payload // on create; nil for a tombstone
 	Event   *Event   // the line that the timeline gains
+	Act     *Act     // with Swap: the line that the audit gains; without it the act does not happen
 }
 
 // EventKind is what a line of the timeline tells.
@@ -36,6 +37,10 @@ const (
 	EventLate EventKind = "late"
 	// EventDecision : the entry moved without a call.
 	EventDecision EventKind = "decision"
+	// EventLookup : its provider was asked whether it had taken it.
+	EventLookup EventKind = "lookup"
+	// EventReport : its provider said what became of it, without being asked.
+	EventReport EventKind = "report"
 )
 
 // Event is one line of an entry's timeline. Lines are numbered by the version of the write that brought

@@ -12,6 +12,12 @@ const (
 	OriginAPI Origin = "api"
 	// OriginWorker : it was due, and the ledger owns it.
 	OriginWorker Origin = "worker"
+	// OriginReconcile : the sweep that looks after what nobody else does.
+	OriginReconcile Origin = "reconcile"
+	// OriginPerson : a person decided.
+	OriginPerson Origin = "person"
+	// OriginProvider : its provider reported of its own accord.
+	OriginProvider Origin = "provider"
 )
 
 // Delivery is one arrival of a message, opened from its envelope and not yet parsed.

@@ -84,6 +84,7 @@ const (
 	ReasonTakenOver           Reason = "taken_over"    // the ledger retries what its broker dropped
 	ReasonRequested           Reason = "requested"     // a caller asked for it; the ledger retries
 	ReasonFailedOver          Reason = "failed_over"   // proven unsent at one provider, tried at another
+	ReasonResolved            Reason = "resolved"      // a person said what became of it
 )
 
 // Reasons for unknown.
@@ -93,6 +94,8 @@ const (
 	ReasonTooManyLapses  Reason = "too_many_lapses" // several holders went silent
 	ReasonWindowEnded    Reason = "window_ended"    // the contract's promise for repeats has run out
 	ReasonProviderChange Reason = "provider_change" // account, endpoint or contract is not what it was
+	ReasonNotFound       Reason = "not_found"       // its provider was asked to the end, and does not know it
+	ReasonLedgerChanged  Reason = "ledger_changed"  // the database changed under us, and may have forgotten a send
 )
 
 // Reasons for dead, dropped and, in doubt, unknown.
@@ -116,7 +119,12 @@ const (
 const (
 	ReasonLateFailure        Reason = "late_failure"
 	ReasonPossibleSecondSend Reason = "possible_second_send"
-	ReasonReplayed           Reason = "replayed" // the provider answered a repeat with the first receipt
+	ReasonReplayed           Reason = "replayed"   // the provider answered a repeat with the first receipt
+	ReasonUnansweredYet      Reason = "no_answer"  // its provider was asked, and did not say
+	ReasonDelivered          Reason = "delivered"  // a provider's later word on a message that it had accepted:
+	ReasonBounced            Reason = "bounced"    // the address did not take it
+	ReasonFailedLater        Reason = "failed"     // it gave up
+	ReasonComplained         Reason = "complained" // the person called it spam
 )
 
 // Owner is who brings a waiting entry back.
@@ -173,6 +181,8 @@ type Entry struct {
 
 	Deadline    time.Time // zero for none; fixed when the entry is born
 	DoubtSince  time.Time // start of the first lease whose call may have been accepted; zero for no doubt
+	AskAt       Moment    // while unknown: when its provider is asked next whether it took it; zero for never
+	Asked       int       // questions in a row that the provider answered with "not found"
 	CancelAsked bool      // forbids every later attempt
 
 	FirstSeen time.Time
@@ -216,6 +226,8 @@ func (e Entry) Check() error {
 		return fmt.Errorf("%s: in doubt", e.State)
 	case e.State == Unknown && !e.InDoubt():
 		return fmt.Errorf("%s: without doubt", e.State)
+	case e.State != Unknown && !e.AskAt.IsZero():
+		return fmt.Errorf("%s: a question to its provider is planned", e.State)
 	case e.State == Dead && !slices.Contains(DeadClasses(), e.Class):
 		return fmt.Errorf("%s: class %q", e.State, e.Class)
 	case e.Reason == "":

@@ -45,8 +45,8 @@ func meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		return Step{Verb: Answer}
 	case e.Absent():
 		return bear(*v.Birth, v, f, r, now)
-	case e.State == Sending && !e.LeaseUntil.On(now).After(now):
-		return swap(Lapse(e, r, now), lapseEvent(e, v))
+	case e.Lapsed(now):
+		return Step{Verb: Swap, Change: Lapse(e, v, r, now)}
 	case e.State == Waiting && dueFor(e, v, now):
 		return take(e, v, f, r, now)
 	case v.Origin == OriginAPI && e.BrokerRetries():
@@ -71,15 +71,18 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	e.Owner = r.RetriesBy
 	e.Provider = r.Channel.Provider
 	if f.Admission.Refusal != "" {
-		return create(refuse(e, f.Admission), v)
+		return create(refuse(e, f.Admission, r), v)
 	}
 	route, refusal := r.route(e, now)
 	if refusal != "" {
-		return create(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}), v)
+		return create(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}, r), v)
 	}
 	if wait := v.NotYet.Sub(now); !v.NotYet.IsZero() && wait > 0 {
 		e.Owner = OwnerLedger
 		return create(rest(e, wait, ReasonScheduled, r, now), v)
+	}
+	if r.Failover.forgot(e, v.NotYet) {
+		return tellingOf(ReasonLedgerChanged, create(forgotten(e, e.Published, r, now), v))
 	}
 	if v.Origin == OriginPush && r.RetriesBy == OwnerLedger {
 		return create(rest(e, 0, ReasonLedgerRetries, r, now), v)
@@ -88,7 +91,7 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case r.AsksRelevance && f.Relevance == RelevanceUnasked:
 		return Step{Verb: AskRelevance}
 	case r.AsksRelevance && f.Relevance == NotWanted:
-		return create(end(e, ReasonObsolete), v)
+		return create(end(e, ReasonObsolete, r), v)
 	case r.AsksRelevance && f.Relevance == NoAnswer:
 		return create(rest(e, patience(e, f.Wait, now), ReasonRelevanceUnanswered, r, now), v)
 	case f.Slot.Provider != route.Provider:
@@ -103,29 +106,33 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 
 // take claims a waiting entry that is due, or ends it where it may not be sent any more.
 func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
+	if due := e.Due.On(now); f.Admission.Refusal == "" && r.Failover.overtook(e, due) {
+		// Before any other write, which would hide that nothing was written since.
+		return tellingOf(ReasonLedgerChanged, swap(forgotten(e, due, r, now), decision(v)))
+	}
 	if v.Origin == OriginWorker && e.Owner == OwnerBroker {
 		return swap(takeOver(e, ReasonTakenOver), decision(v))
 	}
 	if e.CancelAsked {
-		return swap(end(e, ReasonCancelled), decision(v))
+		return swap(end(e, ReasonCancelled, r), decision(v))
 	}
 	if f.Admission.Refusal != "" {
-		return swap(refuse(e, f.Admission), decision(v))
+		return swap(refuse(e, f.Admission, r), decision(v))
 	}
 	if e.Spent >= r.MaxAttempts {
-		return swap(refuse(e, exhausted), decision(v)) // the budget was larger, or the provider gone, when it was put to wait
+		return swap(refuse(e, exhausted, r), decision(v)) // the budget was larger, or the provider gone, when it was put to wait
 	}
 	route, refusal := r.route(e, now)
 	switch refusal {
 	case "":
 	case ReasonUnroutable:
-		return swap(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}), decision(v))
+		return swap(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}, r), decision(v))
 	case ReasonProviderGone:
 		// It may come back with the next configuration. Its window is not known without it, and its
 		// deadline still ends the wait.
 		return wait(e, v, f.Wait, ReasonProviderGone, r, now)
 	default:
-		return swap(hold(e, refusal), decision(v))
+		return swap(hold(e, refusal, r), decision(v))
 	}
 	if v.Origin == OriginWorker && e.Provider != route.Provider {
 		return moveLane(e, v, route)
@@ -134,7 +141,7 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	case r.AsksRelevance && f.Relevance == RelevanceUnasked:
 		return Step{Verb: AskRelevance}
 	case r.AsksRelevance && f.Relevance == NotWanted:
-		return swap(end(e, ReasonObsolete), decision(v))
+		return swap(end(e, ReasonObsolete, r), decision(v))
 	case r.AsksRelevance && f.Relevance == NoAnswer:
 		return wait(e, v, f.Wait, ReasonRelevanceUnanswered, r, now)
 	case f.Slot.Provider != route.Provider:
@@ -150,10 +157,7 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	}
 	next := claim(e, v, route, f, r)
 	if e.Fingerprint != "" && e.Provider != route.Provider {
-		event := decision(v)
-		step := swap(next, event)
-		event.Reason = ReasonFailedOver
-		return step
+		return tellingOf(ReasonFailedOver, swap(next, decision(v)))
 	}
 	return swap(next, nil)
 }
@@ -161,12 +165,11 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 // moveLane puts what is proven unsent where its channel leads today, so that the agenda of the old
 // provider, be it slow, shut or gone, holds it up no longer.
 func moveLane(e Entry, v Visit, route Route) Step {
-	event := decision(v)
 	failedOver := e.Fingerprint != ""
 	e.Provider, e.Fingerprint = route.Provider, ""
-	step := swap(e, event)
+	step := swap(e, decision(v))
 	if failedOver {
-		event.Reason = ReasonFailedOver
+		return tellingOf(ReasonFailedOver, step)
 	}
 	return step
 }
@@ -183,14 +186,24 @@ func claim(e Entry, v Visit, route Route, f Facts, r Rules) Entry {
 	return e
 }
 
+// Lapsed tells whether the entry's holder has gone silent past its lease.
+func (e Entry) Lapsed(now time.Time) bool {
+	return e.State == Sending && !e.LeaseUntil.On(now).After(now)
+}
+
 // Lapse is what becomes of an entry whose holder went silent past its lease: its call may have been
 // accepted, and the contract decides what that allows.
-func Lapse(e Entry, r Rules, now time.Time) Entry {
+func Lapse(e Entry, by Visit, r Rules, now time.Time) Change {
+	next := lapsed(e, r, now)
+	return Change{Entry: next, Event: told(next, lapseEvent(e, by))}
+}
+
+func lapsed(e Entry, r Rules, now time.Time) Entry {
 	started := e.ClaimedAt.On(now)
 	e.Lapses++
 	e.Class = ClassUnknown
 	if e.Lapses >= r.MaxLapses {
-		return hold(doubted(e, started), ReasonTooManyLapses)
+		return hold(doubted(e, started), ReasonTooManyLapses, r)
 	}
 	return unproven(e, started, ReasonLapsed, 0, r, now)
 }
@@ -221,7 +234,7 @@ func rest(e Entry, wait time.Duration, why Reason, r Rules, now time.Time) Entry
 	e = still(e)
 	wait = max(wait, 0)
 	if !e.Deadline.IsZero() && !now.Add(wait).Before(e.Deadline) {
-		return end(e, ReasonExpired)
+		return end(e, ReasonExpired, r)
 	}
 	e.State, e.Reason = Waiting, why
 	e.Due, e.Wake = In(wait), In(wait)
@@ -260,9 +273,9 @@ func takeoverIn(e Entry, wait time.Duration, r Rules, now time.Time) time.Durati
 }
 
 // end drops what is unsent. In doubt nothing is dropped: it may have been sent, and stays unknown.
-func end(e Entry, why Reason) Entry {
+func end(e Entry, why Reason, r Rules) Entry {
 	if e.InDoubt() {
-		return hold(e, why)
+		return hold(e, why, r)
 	}
 	e = still(e)
 	e.State, e.Reason = Dropped, why
@@ -270,12 +283,12 @@ func end(e Entry, why Reason) Entry {
 }
 
 // refuse ends an entry as the policy or the provider says, with the same reserve for doubt.
-func refuse(e Entry, a Admission) Entry {
+func refuse(e Entry, a Admission, r Rules) Entry {
 	if a.Refusal != Dead {
-		return end(e, a.Reason)
+		return end(e, a.Reason, r)
 	}
 	if e.InDoubt() {
-		return hold(e, a.Reason)
+		return hold(e, a.Reason, r)
 	}
 	e = still(e)
 	e.State, e.Class, e.Reason = Dead, a.Class, a.Reason
@@ -285,17 +298,20 @@ func refuse(e Entry, a Admission) Entry {
 // exhausted is the refusal of an entry whose budget is spent.
 var exhausted = Admission{Refusal: Dead, Class: ClassExhausted, Reason: ReasonBudgetSpent}
 
-// hold leaves an entry in doubt to reconciliation or to a person.
-func hold(e Entry, why Reason) Entry {
+// hold leaves an entry in doubt to a person, and before that to its provider's word where that can be asked.
+func hold(e Entry, why Reason, r Rules) Entry {
 	e = still(e)
-	e.State, e.Reason = Unknown, why
+	e.State, e.Reason, e.Asked = Unknown, why, 0
+	if r.CanAsk(e) {
+		e.AskAt = In(r.Asks[0])
+	}
 	return e
 }
 
 // still clears what belongs to a holder or to a wait.
 func still(e Entry) Entry {
 	e.Holder, e.LeaseUntil = "", Moment{}
-	e.Due, e.Wake = Moment{}, Moment{}
+	e.Due, e.Wake, e.AskAt = Moment{}, Moment{}, Moment{}
 	return e
 }
 
@@ -305,6 +321,12 @@ func create(e Entry, v Visit) Step {
 
 func swap(e Entry, event *Event) Step {
 	return Step{Verb: Swap, Change: Change{Entry: e, Event: told(e, event)}}
+}
+
+// tellingOf gives the timeline another reason than the entry's: what happened to it, not what it waits for.
+func tellingOf(why Reason, step Step) Step {
+	step.Change.Event.Reason = why
+	return step
 }
 
 // told fills in where the event left the entry.

@@ -148,7 +148,7 @@ func TestACancelMarkForbidsEveryLaterAttempt(t *testing.T) {
 		for _, policy := range []OnUnknown{Hold, AssumeSent, Resend} {
 			r := rules(kind, onUnknown(policy))
 			held := entry(Sending, cancelAsked)
-			after := []Entry{Lapse(held, r, noon())}
+			after := []Entry{Lapse(held, Visit{}, r, noon()).Entry}
 			for _, result := range Results() {
 				after = append(after, Settle(held, attempt(result, time.Second), r, noon()).Entry)
 			}

@@ -2,6 +2,13 @@ package ledger
 
 import "time"
 
+// Reading is an entry as it was read, and by what.
+type Reading struct {
+	Entry Entry
+	Now   time.Time // the ledger's, of the same moment
+	Epoch string    // names the database's system and timeline; empty where a ledger cannot tell
+}
+
 // Query selects entries for a list, newest first. Empty fields do not narrow.
 type Query struct {
 	ReminderID    string
@@ -23,12 +30,20 @@ type Position struct {
 	Identity
 }
 
+// Doubt is a place in the list of what waits for a decision, ordered by the start of the doubt, then
+// identity, both rising. The zero value is before all.
+type Doubt struct {
+	Since time.Time
+	Identity
+}
+
 // Story is all that is known of one entry, in order.
 type Story struct {
 	Entry     Entry
 	Payload   *Payload // nil once it is purged, and for a tombstone
 	Timeline  []Event
 	Conflicts []Conflict
+	Acts      []Act // of people, in order
 }
 
 // Census counts what needs somebody's attention; what is sent is not counted.

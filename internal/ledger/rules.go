@@ -12,6 +12,8 @@ type Rules struct {
 
 	MaxAttempts int
 	MaxLapses   int
+	Asks        []time.Duration // waits before each question to a lookup provider; the last "not found" ends them
+	Failover    Failover
 
 	RetriesBy     Owner         // who retries what this visit brings
 	TakeoverAfter time.Duration // how long after its due a silent broker is waited for

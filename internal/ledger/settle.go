@@ -42,9 +42,9 @@ func settled(e Entry, a Attempt, r Rules, now time.Time) Entry {
 	case ResultNotCalled:
 		return unsent(e, a.Wait, ReasonNotCalled, e.Class, r, now)
 	case ResultRefused:
-		return denied(e, ClassPermanent, ReasonRefused)
+		return denied(e, ClassPermanent, ReasonRefused, r)
 	case ResultGone:
-		return denied(e, ClassRecipient, ReasonGone)
+		return denied(e, ClassRecipient, ReasonGone, r)
 	case ResultCredentials:
 		return unsent(e, a.Wait, ReasonCredentials, ClassCredentials, r, now)
 	case ResultThrottled:
@@ -76,11 +76,11 @@ func accepted(e Entry, receipt string, why Reason) Entry {
 }
 
 // denied is a refusal for good. It proves nothing about an earlier attempt in doubt.
-func denied(e Entry, class Class, why Reason) Entry {
+func denied(e Entry, class Class, why Reason, r Rules) Entry {
 	if e.CancelAsked {
-		return end(e, ReasonCancelled)
+		return end(e, ReasonCancelled, r)
 	}
-	return refuse(e, Admission{Refusal: Dead, Class: class, Reason: why})
+	return refuse(e, Admission{Refusal: Dead, Class: class, Reason: why}, r)
 }
 
 // unsent waits after an attempt that is proven unsent, while budget and deadline last.
@@ -88,9 +88,9 @@ func unsent(e Entry, wait time.Duration, why Reason, class Class, r Rules, now t
 	e.Class = class
 	switch {
 	case e.CancelAsked:
-		return end(e, ReasonCancelled)
+		return end(e, ReasonCancelled, r)
 	case e.Spent >= r.MaxAttempts:
-		return refuse(e, exhausted)
+		return refuse(e, exhausted, r)
 	case e.InDoubt():
 		return repeat(e, wait, why, r, now)
 	}
@@ -104,18 +104,18 @@ func unproven(e Entry, started time.Time, why Reason, wait time.Duration, r Rule
 	e = doubted(e, started)
 	switch {
 	case e.CancelAsked:
-		return hold(e, ReasonCancelled)
+		return hold(e, ReasonCancelled, r)
 	case e.Spent >= r.MaxAttempts && r.Bound.Contract.Kind == Idempotent, e.Spent >= r.MaxAttempts && r.Bound.Provider == "":
-		return hold(e, ReasonBudgetSpent)
+		return hold(e, ReasonBudgetSpent, r)
 	case r.Bound.Provider == "":
 		// Gone from the configuration, and its contract with it: it may come back before the deadline.
 		return rest(e, r.Lease, ReasonProviderGone, r, now)
 	case r.Bound.Fingerprint != e.Fingerprint:
-		return hold(e, ReasonProviderChange)
+		return hold(e, ReasonProviderChange, r)
 	case r.Bound.Contract.Kind == Idempotent:
 		return repeat(e, wait, ReasonRepeatable, r, now)
 	case r.Bound.Contract.Kind == Lookup:
-		return hold(e, why)
+		return hold(e, why, r)
 	case r.OnUnknown == AssumeSent:
 		e = still(e)
 		e.State, e.Reason, e.Missing, e.Class = Sent, ReasonAssumed, MissingAssumed, ""
@@ -128,15 +128,15 @@ func unproven(e Entry, started time.Time, why Reason, wait time.Duration, r Rule
 		if risked = rest(risked, wait, ReasonRiskTaken, r, now); risked.State == Waiting {
 			return risked
 		}
-		return hold(e, why)
+		return hold(e, why, r)
 	}
-	return hold(e, why)
+	return hold(e, why, r)
 }
 
 // repeat waits in doubt: inside the contract's window, or not at all.
 func repeat(e Entry, wait time.Duration, why Reason, r Rules, now time.Time) Entry {
 	if r.Bound.Contract.Kind == Idempotent && !now.Add(wait).Before(windowEnd(e, r.Bound.Contract, r.Margin)) {
-		return hold(e, ReasonWindowEnded)
+		return hold(e, ReasonWindowEnded, r)
 	}
 	return rest(e, wait, why, r, now)
 }
@@ -153,21 +153,26 @@ func doubted(e Entry, started time.Time) Entry {
 // whatever state the entry is; anything else is recorded and moves nothing.
 func Late(e Entry, a Attempt) Change {
 	event := attemptEvent(a, EventLate)
-	next := e
+	next, reason := e, ReasonLateFailure
+	if a.Outcome.Result == ResultAccepted {
+		next, reason = proven(e, a.Outcome.Receipt)
+	}
+	event.State, event.Reason = next.State, reason
+	return Change{Entry: next, Event: event}
+}
+
+// proven is what an entry becomes, whatever its state, by proof that its provider took it; and what that
+// proof means.
+func proven(e Entry, receipt string) (Entry, Reason) {
 	switch {
-	case a.Outcome.Result != ResultAccepted:
-		event.Reason = ReasonLateFailure
 	case e.State != Sent, e.Missing == MissingAssumed, e.Missing == MissingResolved:
 		// What was open, assumed, or said by a person, is proven now.
-		next = accepted(e, a.Outcome.Receipt, ReasonLateAcceptance)
-		event.Reason = ReasonLateAcceptance
-	case e.Receipt != "" && e.Receipt == a.Outcome.Receipt:
-		event.Reason = ReasonReplayed
+		return accepted(e, receipt, ReasonLateAcceptance), ReasonLateAcceptance
+	case e.Receipt != "" && e.Receipt == receipt:
+		return e, ReasonReplayed
 	default:
-		event.Reason = ReasonPossibleSecondSend
+		return e, ReasonPossibleSecondSend
 	}
-	event.State = next.State
-	return Change{Entry: next, Event: event}
 }
 
 func attemptEvent(a Attempt, kind EventKind) *Event {

@@ -146,7 +146,7 @@ func TestDoubtIsKeptOverLaterAttemptsAndDatedByTheFirst(t *testing.T) {
 func TestDoubtByALapseIsDatedByTheStartOfItsLease(t *testing.T) {
 	late := noon().Add(10 * time.Minute)
 	for _, kind := range []ContractKind{Blind, Idempotent, Lookup} {
-		e := Lapse(entry(Sending), rules(kind), late)
+		e := Lapse(entry(Sending), Visit{}, rules(kind), late).Entry
 		if want := noon().Add(-10 * time.Second); !e.DoubtSince.Equal(want) {
 			t.Errorf("%s: in doubt since %v, want %v", kind, e.DoubtSince, want)
 		}
@@ -168,10 +168,10 @@ func TestALapseIsRecordedAsAnUnknownCallAndCountedApart(t *testing.T) {
 
 func TestTooManyLapsesLeadToAPersonWhateverTheContract(t *testing.T) {
 	for _, r := range []Rules{rules(Idempotent), rules(Lookup), rules(Blind), rules(Blind, onUnknown(Resend)), rules(Blind, onUnknown(AssumeSent))} {
-		e := Lapse(entry(Sending, lapsed, func(e *Entry) { e.Lapses = maxLapses - 1 }), r, noon())
+		e := Lapse(entry(Sending, lapsed, func(e *Entry) { e.Lapses = maxLapses - 1 }), Visit{}, r, noon()).Entry
 		mustStand(t, e, standing{Unknown, ClassUnknown, ReasonTooManyLapses})
 	}
-	e := Lapse(entry(Sending, lapsed, func(e *Entry) { e.Lapses = maxLapses - 2 }), rules(Idempotent), noon())
+	e := Lapse(entry(Sending, lapsed, func(e *Entry) { e.Lapses = maxLapses - 2 }), Visit{}, rules(Idempotent), noon()).Entry
 	mustStand(t, e, standing{Waiting, ClassUnknown, ReasonRepeatable})
 }
 
@@ -193,7 +193,7 @@ func TestResendTakesTheRiskOnlyWhereASecondCallCanFollow(t *testing.T) {
 			t.Errorf("%s: %s, doubt %t", name, e.State, e.InDoubt())
 		}
 	}
-	if e := Lapse(entry(Sending, lapsed, deadlineIn(0)), r, noon()); e.State != Unknown || !e.InDoubt() {
+	if e := Lapse(entry(Sending, lapsed, deadlineIn(0)), Visit{}, r, noon()).Entry; e.State != Unknown || !e.InDoubt() {
 		t.Errorf("lapsed at the deadline: %s, doubt %t", e.State, e.InDoubt())
 	}
 }

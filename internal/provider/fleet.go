@@ -104,6 +104,23 @@ func (f *Fleet) Send(ctx context.Context, name string, s ledger.Shipment) ledger
 	return l.Provider.Send(ctx, s)
 }
 
+// Ask asks a provider whether it took a send key, within its timeout. It takes no slot: a question is no
+// send, and whoever asks does so one at a time. A provider that is not there, or cannot be asked, gives no
+// answer.
+func (f *Fleet) Ask(ctx context.Context, name, sendKey string) (ledger.Finding, ledger.Outcome) {
+	l := f.lanes[name]
+	if l == nil {
+		return ledger.Unanswered, ledger.Outcome{Cause: "not_configured"}
+	}
+	asker, can := l.Provider.(Asker)
+	if !can {
+		return ledger.Unanswered, ledger.Outcome{Cause: "cannot_be_asked"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	return asker.Ask(ctx, sendKey)
+}
+
 // Free is how many calls a provider could begin within the next second: its free concurrency, as far as
 // its rate allows; 1 while its gate waits for the one that tries, and 0 while it is closed.
 func (f *Fleet) Free(name string) int {

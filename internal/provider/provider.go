@@ -18,6 +18,13 @@ type Provider interface {
 	Route() ledger.Route
 }
 
+// Asker is a provider with a lookup contract.
+type Asker interface {
+	// Ask asks whether the provider took what was sent under a key, ends with ctx, and tells what it said
+	// with its evidence. It changes nothing there.
+	Ask(ctx context.Context, sendKey string) (ledger.Finding, ledger.Outcome)
+}
+
 // Fingerprint is what makes two configurations the same provider: hex SHA-256 over the length-prefixed
 // parts, by custom kind, account, endpoint, contract and version of the request's shape. Secrets are
 // left out, so that they can be changed in the middle of an entry's retries.

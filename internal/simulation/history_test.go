@@ -96,7 +96,7 @@ func (q *quiet) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 	return q.Memory.Swap(ctx, c)
 }
 
-func (q *quiet) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
+func (q *quiet) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
 	q.loads.Add(1)
 	return q.Memory.Load(ctx, id)
 }
@@ -110,7 +110,9 @@ func (q *quiet) Ask(context.Context, ledger.Entry) ledger.Relevance {
 func (q *quiet) works() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	w := &deliver.Worker{Agenda: q, Capacity: q.fleet, Visitor: q.desk, Poll: 500 * time.Millisecond, Sweep: 5 * time.Second}
+	w := &deliver.Worker{Agenda: q, Capacity: q.fleet, Visitor: q.desk, Poll: 500 * time.Millisecond}
+	s := sweeper(q.Memory, q.fleet, q.desk, q.desk, 5*time.Second)
+	wg.Go(func() { s.Run(ctx) })
 	wg.Go(func() { q.fleet.Run(ctx) })
 	wg.Go(func() { w.Run(ctx) })
 	return func() { cancel(); wg.Wait() }
@@ -152,8 +154,8 @@ func (q *quiet) look() {
 }
 
 func (q *quiet) entry(id ledger.Identity) ledger.Entry {
-	e, _, _ := q.Memory.Load(context.Background(), id)
-	return e
+	seen, _ := q.Memory.Load(context.Background(), id)
+	return seen.Entry
 }
 
 func (q *quiet) lines(id ledger.Identity) int {
@@ -176,7 +178,7 @@ var (
 )
 
 // closeGate closes a provider's gate for d from now.
-func closeGate(m *dbtest.Memory, name, by string, d time.Duration, strikes int) {
+func closeGate(m dbtest.Store, name, by string, d time.Duration, strikes int) {
 	g := ledger.Gate{Provider: name, ClosedUntil: ledger.In(d), Class: ledger.ClassCredentials, By: by, Strikes: strikes}
 	gates, _, _ := m.Gates(context.Background())
 	for _, known := range gates {

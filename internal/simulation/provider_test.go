@@ -77,7 +77,7 @@ type turn struct {
 }
 
 // turn draws; while there is no trouble, every call is accepted.
-func (w *world) turn(luck *dice) (t turn) {
+func (w *world) turn(luck *dice, id ledger.Identity) (t turn) {
 	if !w.trouble.Load() {
 		return turn{}
 	}
@@ -90,7 +90,7 @@ func (w *world) turn(luck *dice) (t turn) {
 		roll -= w.moods[t.mood]
 		t.mood++
 	}
-	w.fire(t.fault())
+	w.fire(t.fault(), id.ReminderID)
 	if t.mood < refuses {
 		t.delay = luck.upTo([]time.Duration{2, 2_000, 27_000}[luck.roll(3)] * time.Millisecond)
 	}
@@ -105,7 +105,7 @@ func (a *account) Route() ledger.Route { return a.route }
 // Send implements [provider.Provider].
 func (a *account) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	luck, came := a.w.luckOf[s.Identity], time.Now()
-	t := a.w.turn(luck)
+	t := a.w.turn(luck, s.Identity)
 	a.w.called(s, a.route)
 	if t.cancelled {
 		a.w.background.Go(func() { a.w.cancel(s.Identity, a.w.pick(luck)) })

@@ -13,6 +13,7 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/policy"
 	"github.com/sendonce/sendonce/internal/provider"
+	"github.com/sendonce/sendonce/internal/reconcile"
 )
 
 const (
@@ -52,7 +53,7 @@ func (w *world) start(p plan) *replica {
 		lanes = append(lanes, provider.Lane{Provider: account, Timeout: timeout, Concurrency: 2})
 	}
 	var err error
-	if r.fleet, err = provider.NewFleet(r, provider.Options{Rules: ledger.DefaultGateRules(lease)}, lanes...); err != nil {
+	if r.fleet, err = provider.NewFleet(r, provider.Options{Rules: ledger.DefaultGateRules(lease), Refresh: time.Second + r.luck.upTo(time.Second)}, lanes...); err != nil {
 		panic(err)
 	}
 	r.desk = deliver.New(desk(r, r.fleet, p.channels, p.onUnknown, r.name))
@@ -62,7 +63,9 @@ func (w *world) start(p plan) *replica {
 	r.desk.Settled = func(_ context.Context, _ ledger.Reply, err error) { r.gives(err) }
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second, Sweep: 10 * time.Second}
+	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second}
+	sweep := sweeper(r, r.fleet, r, r.desk, 10*time.Second)
+	r.worker.Go(func() { sweep.Run(ctx) })
 	r.worker.Go(func() { r.fleet.Run(ctx) })
 	r.worker.Go(func() { worker.Run(ctx) })
 	return r
@@ -98,10 +101,27 @@ func desk(s store, fleet *provider.Fleet, channels map[string]string, onUnknown 
 	}
 }
 
+// swept is a ledger as a sweep needs it.
+type swept interface {
+	reconcile.Ledger
+	reconcile.Records
+	reconcile.Agenda
+	reconcile.EpochLog
+}
+
+func sweeper(s swept, fleet *provider.Fleet, visitor reconcile.Visitor, d *deliver.Desk, every time.Duration) *reconcile.Desk {
+	var tokens atomic.Int64
+	return reconcile.New(reconcile.Options{
+		Ledger: s, Records: s, Agenda: s, Visitor: visitor, Providers: fleet, Rules: d.Rules,
+		Failovers: reconcile.NewFailovers(s, 10*time.Minute, nil),
+		Sweep:     every, Clock: time.Now, Token: func() string { return fmt.Sprintf("act.%d", tokens.Add(1)) },
+	})
+}
+
 // crash ends the replica on the spot: nothing that it still does has an effect.
 func (r *replica) crash() {
 	if !r.crashed.Swap(true) {
-		r.w.fire(crashed)
+		r.w.fire(crashed, r.name)
 	}
 }
 
@@ -127,79 +147,112 @@ func (r *replica) gives(err error) {
 // pause is a process that the scheduler forgot, now and then.
 func (r *replica) pause(permille int) {
 	if r.w.trouble.Load() && r.luck.roll(1000) < permille {
-		r.w.fire(paused)
+		r.w.fire(paused, r.name)
 		time.Sleep(r.luck.upTo(90 * time.Second))
 	}
 	_ = r.alive()
 }
 
+// befalls draws whether a fault meets a statement, and tells of it.
+func (r *replica) befalls(permille int, kind fault, statement string) bool {
+	if r.luck.roll(1000) >= permille {
+		return false
+	}
+	r.w.fire(kind, r.name+" "+statement)
+	return true
+}
+
 // before is the way to the ledger.
-func (r *replica) before() error {
-	if err := r.alive(); err != nil {
+func (r *replica) before(statement string) error {
+	if err := r.alive(); err != nil || !r.w.trouble.Load() {
 		return err
 	}
-	if !r.w.trouble.Load() {
-		return nil
-	}
-	switch roll := r.luck.roll(1000) - r.w.perMille.away; {
-	case roll < 0:
-		r.w.fire(away)
+	switch {
+	case r.befalls(r.w.perMille.away, away, statement):
 		return errAway
-	case roll < 5:
-		r.w.fire(stalled)
+	case r.befalls(5, stalled, statement):
 		time.Sleep(r.luck.upTo(time.Minute))
-	case roll < 300:
-		r.w.fire(slow)
+	case r.befalls(300, slow, statement):
 		time.Sleep(r.luck.upTo(200 * time.Millisecond))
 	}
-	return r.mortal()
+	return r.mortal(r.w.perMille.crashes)
 }
 
 // after is the way back.
-func (r *replica) after(err error) error {
-	if err != nil && strings.HasPrefix(err.Error(), "dbtest: ") && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-		r.w.breaks("a write that no schema takes: %v", err)
+func (r *replica) after(statement string, err error) error {
+	if dead := r.alive(); dead != nil || !r.w.trouble.Load() {
+		return errors.Join(dead, err)
 	}
-	if !r.w.trouble.Load() {
-		return errors.Join(r.alive(), err)
+	switch {
+	case err != nil:
+	case r.befalls(r.w.perMille.lost, lost, statement):
+		err = errLost
+	case r.befalls(5, stalled, statement):
+		time.Sleep(r.luck.upTo(time.Minute))
 	}
-	if err == nil {
-		switch roll := r.luck.roll(1000) - r.w.perMille.lost; {
-		case roll < 0:
-			r.w.fire(lost)
-			err = errLost
-		case roll < 5:
-			r.w.fire(stalled)
-			time.Sleep(r.luck.upTo(time.Minute))
-		}
-	}
-	if dead := r.mortal(); dead != nil {
+	if dead := r.mortal(r.w.perMille.crashes); dead != nil {
 		return dead
 	}
 	return err
 }
 
-func (r *replica) mortal() error {
-	if r.luck.roll(1000) < r.w.perMille.crashes {
+func (r *replica) mortal(permille int) error {
+	if r.luck.roll(1000) < permille {
 		r.crash()
 	}
 	return r.alive()
 }
 
-// through is one statement.
-func through[T any](ctx context.Context, r *replica, do func() (T, error)) (T, error) {
+// through is one statement about an entry or a gate.
+func through[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
 	var none T
-	if err := r.before(); err != nil {
+	if err := r.before(statement); err != nil {
 		return none, err
 	}
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	got, err := do()
-	if err = r.after(err); err != nil {
+	r.judge(ctx, statement, err)
+	if err = r.after(statement, err); err != nil {
 		return none, err
 	}
 	return got, nil
+}
+
+// glance is one of the many statements that look whether there is anything to do: it meets little trouble,
+// so that a run's trouble meets what matters.
+func glance[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
+	var none T
+	if r.w.trouble.Load() {
+		switch {
+		case r.befalls((r.w.perMille.away+r.w.perMille.lost)/4, blind, statement):
+			return none, errAway
+		case r.befalls(1, stalled, statement):
+			time.Sleep(r.luck.upTo(time.Minute))
+		case r.befalls(30, slow, statement):
+			time.Sleep(r.luck.upTo(200 * time.Millisecond))
+		}
+		_ = r.mortal(r.w.perMille.crashes / 8)
+	}
+	if err := r.alive(); err != nil {
+		return none, err
+	}
+	got, err := do()
+	r.judge(ctx, statement, err)
+	return got, errors.Join(err, r.alive())
+}
+
+// judge knows that the ledger itself never fails here: what it refuses, no schema would take.
+func (r *replica) judge(ctx context.Context, statement string, err error) {
+	for _, own := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
+		if err == own {
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		r.w.breaks("%s %s: the ledger refuses it: %v", r.name, statement, err)
+	}
 }
 
 // dated is what comes with the ledger's now.
@@ -209,56 +262,77 @@ type dated[T any] struct {
 }
 
 func (r *replica) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return through(ctx, r, func() (ledger.Entry, error) {
-		return r.w.witness(c, func() (ledger.Entry, error) { return r.w.memory.Create(ctx, c) })
+	return through(ctx, r, "create "+c.Entry.ReminderID, func() (ledger.Entry, error) {
+		return r.w.witness(c, func() (ledger.Entry, error) { return r.w.ledger.Create(ctx, c) })
 	})
 }
 
 func (r *replica) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return through(ctx, r, func() (ledger.Entry, error) {
-		return r.w.witness(c, func() (ledger.Entry, error) { return r.w.memory.Swap(ctx, c) })
+	return through(ctx, r, "swap "+c.Entry.ReminderID, func() (ledger.Entry, error) {
+		return r.w.witness(c, func() (ledger.Entry, error) { return r.w.ledger.Swap(ctx, c) })
 	})
 }
 
-func (r *replica) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
-	got, err := through(ctx, r, func() (got dated[ledger.Entry], err error) {
-		got.it, got.now, err = r.w.memory.Load(ctx, id)
-		return got, err
-	})
-	return got.it, got.now, err
+func (r *replica) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
+	return through(ctx, r, "load "+id.ReminderID, func() (ledger.Reading, error) { return r.w.ledger.Load(ctx, id) })
+}
+
+func (r *replica) Story(ctx context.Context, id ledger.Identity) (ledger.Story, error) {
+	return through(ctx, r, "story "+id.ReminderID, func() (ledger.Story, error) { return r.w.ledger.Story(ctx, id) })
+}
+
+func (r *replica) Record(ctx context.Context, a ledger.Act) error {
+	_, err := through(ctx, r, "record "+a.Verb, func() (struct{}, error) { return struct{}{}, r.w.ledger.Record(ctx, a) })
+	return err
+}
+
+func (r *replica) Epoch(ctx context.Context) (string, error) {
+	return glance(ctx, r, "epoch", func() (string, error) { return r.w.ledger.Epoch(ctx) })
+}
+
+func (r *replica) Notice(ctx context.Context, epoch string, again bool) (time.Time, error) {
+	return through(ctx, r, "notice "+epoch, func() (time.Time, error) { return r.w.ledger.Notice(ctx, epoch, again) })
+}
+
+func (r *replica) Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
+	return glance(ctx, r, "asks", func() ([]ledger.Identity, error) { return r.w.ledger.Asks(ctx, provider, limit) })
+}
+
+func (r *replica) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error) {
+	return glance(ctx, r, "unknown", func() ([]ledger.Entry, error) { return r.w.ledger.Unknown(ctx, after, limit) })
 }
 
 func (r *replica) Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error) {
-	return through(ctx, r, func() (ledger.Payload, error) { return r.w.memory.Payload(ctx, id) })
+	return through(ctx, r, "payload "+id.ReminderID, func() (ledger.Payload, error) { return r.w.ledger.Payload(ctx, id) })
 }
 
 func (r *replica) Timeline(ctx context.Context, id ledger.Identity) ([]ledger.Event, error) {
-	return through(ctx, r, func() ([]ledger.Event, error) { return r.w.memory.Timeline(ctx, id) })
+	return through(ctx, r, "timeline "+id.ReminderID, func() ([]ledger.Event, error) { return r.w.ledger.Timeline(ctx, id) })
 }
 
 func (r *replica) RecordConflict(ctx context.Context, c ledger.Conflict) (bool, error) {
-	return through(ctx, r, func() (bool, error) { return r.w.memory.RecordConflict(ctx, c) })
+	return through(ctx, r, "recordconflict "+c.ReminderID, func() (bool, error) { return r.w.ledger.RecordConflict(ctx, c) })
 }
 
 func (r *replica) ByReminder(ctx context.Context, id string) ([]ledger.Entry, error) {
-	return through(ctx, r, func() ([]ledger.Entry, error) { return r.w.memory.ByReminder(ctx, id) })
+	return through(ctx, r, "byreminder "+id, func() ([]ledger.Entry, error) { return r.w.ledger.ByReminder(ctx, id) })
 }
 
 func (r *replica) Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
-	return through(ctx, r, func() ([]ledger.Identity, error) { return r.w.memory.Due(ctx, provider, limit) })
+	return glance(ctx, r, "due", func() ([]ledger.Identity, error) { return r.w.ledger.Due(ctx, provider, limit) })
 }
 
 func (r *replica) Lanes(ctx context.Context) ([]string, error) {
-	return through(ctx, r, func() ([]string, error) { return r.w.memory.Lanes(ctx) })
+	return glance(ctx, r, "lanes", func() ([]string, error) { return r.w.ledger.Lanes(ctx) })
 }
 
 func (r *replica) Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error) {
-	return through(ctx, r, func() ([]ledger.Identity, error) { return r.w.memory.Lapsed(ctx, within, limit) })
+	return glance(ctx, r, "lapsed", func() ([]ledger.Identity, error) { return r.w.ledger.Lapsed(ctx, within, limit) })
 }
 
 func (r *replica) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
-	got, err := through(ctx, r, func() (got dated[[]ledger.Gate], err error) {
-		got.it, got.now, err = r.w.memory.Gates(ctx)
+	got, err := glance(ctx, r, "gates", func() (got dated[[]ledger.Gate], err error) {
+		got.it, got.now, err = r.w.ledger.Gates(ctx)
 		return got, err
 	})
 	if err == nil {
@@ -268,7 +342,7 @@ func (r *replica) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
 }
 
 func (r *replica) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
-	return through(ctx, r, func() (ledger.Gate, error) { return r.w.memory.SwapGate(ctx, g) })
+	return through(ctx, r, "swapgate "+g.Provider, func() (ledger.Gate, error) { return r.w.ledger.SwapGate(ctx, g) })
 }
 
 // Visit is the worker's.
@@ -285,9 +359,7 @@ func (r *replica) Take(ctx context.Context, name string) (ledger.Slot, func(ledg
 	slot, done := r.fleet.Take(ctx, name)
 	switch {
 	case slot.Reason == ledger.ReasonGateClosed:
-		r.w.mu.Lock()
-		r.w.tally.gates++
-		r.w.mu.Unlock()
+		r.w.count(gates, 1)
 	case slot.Held && !r.looked.Load():
 		r.w.breaks("%s calls at %s before it has read the gates", r.name, name)
 	case slot.Held && before && time.Now().Equal(begun) && r.closed(name):
@@ -321,15 +393,15 @@ func (r *replica) Send(ctx context.Context, name string, s ledger.Shipment) ledg
 	return o
 }
 
-func (r *replica) Ask(context.Context, ledger.Entry) ledger.Relevance {
+func (r *replica) Ask(_ context.Context, e ledger.Entry) ledger.Relevance {
 	if r.w.trouble.Load() {
 		time.Sleep(r.luck.upTo(12 * time.Second))
 		switch r.luck.roll(10) {
 		case 0:
-			r.w.fire(obsolete)
+			r.w.fire(obsolete, e.ReminderID)
 			return ledger.NotWanted
 		case 1, 2:
-			r.w.fire(unasked)
+			r.w.fire(unasked, e.ReminderID)
 			return ledger.NoAnswer
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // cast sets everybody up who sends or cancels.
 func (w *world) cast(begun time.Time) {
 	senders := 0
-	for _, id := range ids() {
+	for _, id := range w.ids {
 		for range 1 + w.luck.roll(3) {
 			senders++
 			s := sender{w: w, luck: w.dice(aSender + senders), id: id}
@@ -58,7 +58,7 @@ type sender struct {
 }
 
 func (s *sender) play(begun time.Time) {
-	start := time.Duration(s.luck.roll(240)) * time.Second
+	start := s.luck.upTo(240 * time.Second)
 	to, more := "ada@example.org", ""
 	if s.luck.roll(3) == 0 {
 		to = "eve@example.org"
@@ -95,20 +95,20 @@ func (s *sender) bring(source string, tries int) {
 			s.w.contested(s.id, parsed(s.raw).ContentHash(), reply)
 			answered <- reply
 		})
-		wait := time.Duration(1+s.luck.roll(20)) * time.Second
+		wait := time.Second + s.luck.upTo(20*time.Second)
 		select {
 		case reply := <-answered:
 			if reply.Ack {
 				if s.luck.roll(4) > 0 || n+1 == tries {
 					return
 				}
-				s.w.fire(redelivered)
+				s.w.fire(redelivered, s.id.ReminderID)
 			}
 			if s.luck.roll(2) == 0 {
-				wait = reply.RetryAfter
+				wait = min(reply.RetryAfter, time.Minute)
 			}
 		case <-time.After(12 * time.Second):
-			s.w.fire(impatient)
+			s.w.fire(impatient, s.id.ReminderID)
 		}
 		time.Sleep(wait)
 	}
@@ -133,10 +133,10 @@ func (w *world) cancel(id ledger.Identity, r *replica) {
 	if err != nil || r.crashed.Load() {
 		return
 	}
-	w.fire(cancelled)
+	w.fire(cancelled, id.ReminderID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tally.cancels++
+	w.tally.counted[cancels]++
 	switch result := done[0].Result; {
 	case result == ledger.CancelInFlight:
 		w.barred[id] = done[0].Entry.Holder // who may still be at it

@@ -141,10 +141,10 @@ func (c *cutOff) Create(ctx context.Context, change ledger.Change) (ledger.Entry
 	return ledger.Entry{}, errors.Join(err, errLost)
 }
 
-func (c *cutOff) Load(ctx context.Context, id ledger.Identity) (ledger.Entry, time.Time, error) {
+func (c *cutOff) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
 	if c.cut {
 		c.cut = false
-		return ledger.Entry{}, time.Time{}, errAway
+		return ledger.Reading{}, errAway
 	}
 	return c.quiet.Load(ctx, id)
 }

@@ -11,8 +11,8 @@ import (
 
 // read is an entry as it stands; a witness is not subject to the trouble.
 func (w *world) read(id ledger.Identity) ledger.Entry {
-	e, _, _ := w.memory.Load(context.Background(), id)
-	return e
+	seen, _ := w.ledger.Load(context.Background(), id)
+	return seen.Entry
 }
 
 // witness sees every write.
@@ -79,7 +79,7 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 	w.callers[e.Holder]++
 	twice := w.callers[e.Holder] > 1
 	if e.InDoubt() {
-		w.tally.doubtful++
+		w.tally.counted[doubtful]++
 	}
 	w.mu.Unlock()
 	if twice {
@@ -111,13 +111,13 @@ func (w *world) promised(id ledger.Identity, what string, reply ledger.Reply) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.acked[id] = true
-	w.tally.acks++
+	w.tally.counted[acks]++
 }
 
 // contested checks that whoever brought other content is told.
 func (w *world) contested(id ledger.Identity, hash string, reply ledger.Reply) {
 	if e := w.read(id); e.ContentHash != "" && e.ContentHash != hash { // an entry that was cancelled first has none
-		w.fire(contested)
+		w.fire(contested, id.ReminderID)
 		if !reply.Entry.Absent() && !reply.Conflict {
 			w.breaks("%v: other content was taken, and nobody is told", id)
 		}
@@ -128,7 +128,7 @@ func (w *world) contested(id ledger.Identity, hash string, reply ledger.Reply) {
 
 // overdue checks, once there is no more trouble, that nothing outlives its deadline.
 func (w *world) overdue() {
-	for _, id := range ids() {
+	for _, id := range w.ids {
 		if e, now := w.read(id), w.now(); e.State == ledger.Waiting && now.After(e.Deadline.Add(lease)) {
 			w.breaks("%v: waits %v past its deadline", id, now.Sub(e.Deadline))
 		}
@@ -137,36 +137,36 @@ func (w *world) overdue() {
 
 // rest checks where everything stands in the end.
 func (w *world) rest() {
-	for _, id := range ids() {
+	for _, id := range w.ids {
 		e := w.read(id)
-		lines, _ := w.memory.Timeline(context.Background(), id)
+		lines, _ := w.ledger.Timeline(context.Background(), id)
 		w.stories = append(w.stories, story(id, e, lines))
 		w.mu.Lock()
-		sends, calls, acked := w.sends[id], w.calls[id], w.acked[id]
+		sent, called, acked := w.sends[id], w.calls[id], w.acked[id]
 		w.mu.Unlock()
 		if e.Absent() {
-			if acked || calls > 0 {
+			if acked || called > 0 {
 				w.breaks("%v: promised or called, and there is no entry", id)
 			}
 			continue
 		}
-		told, risks := w.counted(id, lines)
-		w.tally.entries++
-		w.tally.calls += calls
-		w.tally.repeats += max(calls-1, 0)
-		w.tally.sends += len(sends)
-		w.tally.risks += risks
+		told, taken := w.counted(id, lines)
+		for figure, n := range map[figure]int{
+			entries: 1, calls: called, repeats: max(called-1, 0), sends: len(sent), seconds: max(len(sent)-1, 0), risks: taken,
+		} {
+			w.count(figure, n)
+		}
 		switch {
-		case len(sends) > 1+risks:
-			w.breaks("%v: sent %d times, with %d risks taken: %s", id, len(sends), risks, strings.Join(sends, ", "))
-		case calls > told:
-			w.breaks("%v: %d calls, %d lines", id, calls, told)
-		case (e.State == ledger.Dead || e.State == ledger.Dropped) && len(sends) > 0 && risks == 0:
+		case len(sent) > 1+taken:
+			w.breaks("%v: sent %d times, with %d risks taken: %s", id, len(sent), taken, strings.Join(sent, ", "))
+		case called > told:
+			w.breaks("%v: %d calls, %d lines", id, called, told)
+		case (e.State == ledger.Dead || e.State == ledger.Dropped) && len(sent) > 0 && taken == 0:
 			w.breaks("%v: %s (%s), and sent", id, e.State, e.Reason)
-		case e.State == ledger.Sent && e.Missing != ledger.MissingAssumed && len(sends) == 0:
+		case e.State == ledger.Sent && e.Missing != ledger.MissingAssumed && len(sent) == 0:
 			w.breaks("%v: sent says the ledger, and nobody took it", id)
 		case e.State == ledger.Unknown:
-			w.tally.unknown++
+			w.count(unknown, 1)
 		case !e.Final():
 			w.breaks("%v: does not come to rest: %s, %s, owner %s, due %v", id, e.State, e.Reason, e.Owner, e.Due.On(w.now()).Sub(w.now()))
 		}
@@ -189,10 +189,10 @@ func (w *world) counted(id ledger.Identity, lines []ledger.Event) (told, risks i
 			told++
 		case ledger.EventLate:
 			told++
-			w.tally.lates++
+			w.count(lates, 1)
 		case ledger.EventLapse:
 			told++
-			w.tally.lapses++
+			w.count(lapses, 1)
 		}
 		if line.Reason == ledger.ReasonRiskTaken {
 			risks++
@@ -220,10 +220,11 @@ func (w *world) learnt(id ledger.Identity, lines []ledger.Event) {
 	}
 }
 
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
 // story is all that the ledger says of an entry.
 func story(id ledger.Identity, e ledger.Entry, lines []ledger.Event) string {
 	var b strings.Builder
-	clock := func(t time.Time) string { return t.Format("15:04:05.000") }
 	fmt.Fprintf(&b, "   %v: %q %s by %s at %s, %d spent, doubt since %s, deadline %s", id, e.State, e.Reason, e.Owner,
 		e.Fingerprint, e.Spent, clock(e.DoubtSince), clock(e.Deadline))
 	for _, l := range lines {

@@ -1,7 +1,6 @@
 package simulation_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -54,7 +53,7 @@ func (d *dice) float() float64 {
 
 // upTo is a span below limit, in whole milliseconds.
 func (d *dice) upTo(limit time.Duration) time.Duration {
-	return time.Duration(d.roll(int(limit.Milliseconds()))) * time.Millisecond
+	return time.Duration(d.roll(int(limit)))
 }
 
 // plan is a configuration.
@@ -67,11 +66,12 @@ type plan struct {
 // world is one run: the scenario, and all that the witnesses saw.
 type world struct {
 	seed     uint64
+	ids      []ledger.Identity
 	luck     *dice // the scenario's
 	moods    map[mood]int
-	perMille struct{ crashes, away, lost int } // at every statement
+	perMille struct{ crashes, away, lost int } // at every statement about an entry
 
-	memory  *dbtest.Memory
+	ledger  dbtest.Store
 	over    chan struct{} // closed when the dead may end
 	trouble atomic.Bool
 	skew    atomic.Int64 // of the ledger's clock, against the world's
@@ -83,6 +83,7 @@ type world struct {
 	replicas []*replica
 	broken   []string
 	stories  []string
+	lines    []line
 	tally    tally
 
 	accounts   map[string]*account
@@ -110,7 +111,7 @@ type heard struct {
 
 func newWorld(seed uint64) *world {
 	w := &world{
-		seed: seed, moods: map[mood]int{}, accounts: map[string]*account{}, tally: tally{fired: map[fault]int{}},
+		seed: seed, moods: map[mood]int{}, accounts: map[string]*account{}, tally: newTally(), ids: identities(),
 		seen: seen{
 			luckOf: map[ledger.Identity]*dice{}, calls: map[ledger.Identity]int{}, sends: map[ledger.Identity][]string{},
 			heard: map[heard]int{}, callers: map[string]int{}, barred: map[ledger.Identity]string{},
@@ -118,20 +119,20 @@ func newWorld(seed uint64) *world {
 		},
 	}
 	w.luck = w.dice(theScenario)
-	w.memory = dbtest.NewMemory(w.now)
-	w.perMille.crashes, w.perMille.away, w.perMille.lost = w.luck.roll(8), w.luck.roll(60), w.luck.roll(80)
+	w.perMille.crashes, w.perMille.away, w.perMille.lost = w.luck.roll(16), w.luck.roll(60), w.luck.roll(80)
 	for m := range moods {
 		w.moods[m] = w.luck.roll(4)
 	}
 	w.moods[accepts] += 6
-	for i, id := range ids() {
+	for i, id := range w.ids {
 		w.luckOf[id] = w.dice(anIdentity + i)
 	}
 	w.trouble.Store(true)
 	return w
 }
 
-func ids() (all []ledger.Identity) {
+// identities are whom a run is about.
+func identities() (all []ledger.Identity) {
 	for i := range 12 {
 		all = append(all, ledger.Identity{
 			ReminderID: fmt.Sprintf("r-%d", i), Type: []string{"plain", "asked"}[i%2], Channel: []string{"email", "sms"}[i/2%2],
@@ -143,10 +144,36 @@ func ids() (all []ledger.Identity) {
 // now is the ledger's.
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.skew.Load())) }
 
-func (w *world) fire(kind fault) {
+// fire counts a fault, and writes it into the history.
+func (w *world) fire(kind fault, about string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tally.fired[kind]++
+	if kind != slow {
+		w.lines = append(w.lines, line{time.Now(), kind, about})
+	}
+}
+
+func (w *world) count(kind figure, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tally.counted[kind] += n
+}
+
+// line is one of the history.
+type line struct {
+	at    time.Time
+	kind  fault
+	about string
+}
+
+// history is all that befell a run, and how its reminders fared.
+func (w *world) history() string {
+	var b strings.Builder
+	for _, l := range w.lines {
+		fmt.Fprintf(&b, "%s %s: %s\n", clock(l.at), l.kind, l.about)
+	}
+	return b.String() + strings.Join(w.stories, "\n")
 }
 
 // breaks records that an invariant does not hold; what follows on too many others is not told.
@@ -163,7 +190,7 @@ func (w *world) breaks(format string, args ...any) {
 func (w *world) told() string {
 	lines := w.broken
 	said := strings.Join(lines, "\n")
-	for i, id := range ids() {
+	for i, id := range w.ids {
 		if i < len(w.stories) && strings.Contains(said, fmt.Sprint(id)) {
 			lines = append(lines, w.stories[i])
 		}
@@ -197,102 +224,4 @@ func (w *world) plan() plan {
 		p.channels[channel] = names[w.luck.roll(len(names))]
 	}
 	return p
-}
-
-// run is ten minutes of trouble, and then rest.
-func (w *world) run() {
-	begun := time.Now()
-	w.over = make(chan struct{})
-	shared := w.plan()
-	life := func() *replica {
-		if w.luck.roll(3) == 0 {
-			shared = w.plan()
-			w.fire(configured)
-		}
-		return w.start(shared)
-	}
-	w.replicas = []*replica{life(), life()}
-	w.cast(begun)
-	for range 60 {
-		time.Sleep(10 * time.Second)
-		if w.luck.roll(10) == 0 {
-			w.leap(time.Duration(w.luck.roll(2000)-500) * time.Millisecond)
-		}
-		if w.luck.roll(40) == 0 {
-			closeGate(w.memory, []string{"a", "b"}[w.luck.roll(2)], ops, 10*time.Second+w.luck.upTo(3*time.Minute), 0)
-			w.fire(shut)
-		}
-		for i, r := range w.replicas {
-			if !r.crashed.Load() && w.luck.roll(60) > 0 {
-				continue
-			}
-			if w.luck.roll(2) == 0 {
-				r.crash()
-			} else if !r.crashed.Load() {
-				r.stop() // what is in flight goes on
-				w.fire(drained)
-			}
-			w.replace(i, life())
-		}
-	}
-	w.trouble.Store(false)
-	for i, r := range w.replicas {
-		r.stop()
-		w.replace(i, w.start(shared))
-	}
-	for calm := time.Now(); time.Since(calm) < deadline+takeover+2*lease+2*time.Minute; time.Sleep(10 * time.Second) {
-		if time.Since(calm) > 2*lease+10*time.Second {
-			w.overdue()
-		}
-	}
-	w.rest()
-	w.end()
-	w.tally.time = time.Since(begun)
-}
-
-// leap is a failover to a machine with another clock.
-func (w *world) leap(by time.Duration) {
-	switch {
-	case by > 0:
-		w.mu.Lock()
-		w.leaps = append(w.leaps, leap{time.Now(), by})
-		w.mu.Unlock()
-		w.fire(leaptAhead)
-	case by < 0:
-		w.fire(leaptBack)
-	}
-	w.skew.Add(int64(by))
-}
-
-func (w *world) replace(i int, next *replica) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.replicas[i] = next
-}
-
-// end stops everybody; then the dead may end too.
-func (w *world) end() {
-	for _, r := range w.everybody {
-		r.stop()
-	}
-	for _, r := range w.replicas {
-		r.worker.Wait()
-		if err := r.desk.Wait(context.Background()); err != nil {
-			w.breaks("%s does not end: %v", r.name, err)
-		}
-	}
-	time.Sleep(3 * time.Minute)
-	for _, r := range w.everybody {
-		for _, s := range r.fleet.Status() {
-			if s.InFlight != 0 && !r.crashed.Load() {
-				w.breaks("%s keeps %d slots of %s", r.name, s.InFlight, s.Name)
-			}
-		}
-	}
-	close(w.over)
-	for _, r := range w.everybody {
-		r.worker.Wait()
-		_ = r.desk.Wait(context.Background())
-	}
-	w.background.Wait()
 }

@@ -27,6 +27,23 @@ END
 $$;
 -- +goose StatementEnd
 
+-- The database's system and timeline: another one after a standby was promoted or a backup restored, and
+-- then commits may be forgotten. Where the system's name may not be read, the timeline alone.
+-- +goose StatementBegin
+CREATE FUNCTION ledger_epoch() RETURNS text
+    LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+BEGIN
+    IF has_function_privilege('pg_control_system()', 'execute') THEN
+        RETURN (SELECT system_identifier FROM pg_control_system()) || '/' || timeline;
+    END IF;
+    RETURN timeline;
+END
+$$;
+-- +goose StatementEnd
+
 -- One row for an identity. Keys sort by bytes, as they do in Go and in SQLite. The fill factor leaves
 -- room for the settled version on the page of the claimed one.
 CREATE TABLE entries (
@@ -55,6 +72,8 @@ CREATE TABLE entries (
     owner          text NOT NULL DEFAULT '',
     deadline       timestamptz,
     doubt_since    timestamptz,
+    ask_at         timestamptz,
+    asked          bigint NOT NULL DEFAULT 0,
     cancel_asked   boolean NOT NULL DEFAULT false,
     first_seen     timestamptz NOT NULL,
     updated        timestamptz NOT NULL,
@@ -71,13 +90,15 @@ CREATE TABLE entries (
     CONSTRAINT entries_owner CHECK (owner IN ('', 'broker', 'ledger')),
     CONSTRAINT entries_missing CHECK (missing IN ('', 'assumed', 'unread', 'resolved')),
     CONSTRAINT entries_version CHECK (version > 0),
-    CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0),
+    CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0
+        AND asked >= 0),
     CONSTRAINT entries_reason CHECK (reason <> ''),
     CONSTRAINT entries_holder CHECK ((state = 'sending') = (holder <> '')),
     CONSTRAINT entries_lease CHECK ((state = 'sending') = (lease_until IS NOT NULL)),
     CONSTRAINT entries_claim CHECK (state <> 'sending' OR claimed_at IS NOT NULL),
     CONSTRAINT entries_due CHECK ((state = 'waiting') = (due IS NOT NULL)),
     CONSTRAINT entries_wake CHECK (state <> 'waiting' OR (wake IS NOT NULL AND owner <> '')),
+    CONSTRAINT entries_ask CHECK (state = 'unknown' OR ask_at IS NULL),
     CONSTRAINT entries_receipt CHECK ((state = 'sent') = (receipt <> '' OR missing <> '')),
     CONSTRAINT entries_one_receipt CHECK (receipt = '' OR missing = ''),
     CONSTRAINT entries_doubt CHECK (doubt_since IS NULL OR NOT (state = 'dead'
@@ -90,6 +111,7 @@ CREATE TABLE entries (
 -- No index names a column that the way from 'sending' to 'sent' changes (state, version, holder, lease,
 -- updated, receipt), not in a predicate either: that update then stays on its page and touches no index.
 CREATE INDEX entries_wake_idx ON entries (provider, wake) WHERE wake IS NOT NULL;
+CREATE INDEX entries_ask_idx ON entries (provider, ask_at) WHERE ask_at IS NOT NULL;
 CREATE INDEX entries_class_idx ON entries (class, first_seen) WHERE class <> '';
 CREATE INDEX entries_doubt_idx ON entries (doubt_since) WHERE doubt_since IS NOT NULL;
 CREATE INDEX entries_first_seen_idx ON entries (first_seen, reminder_id, type, channel);
@@ -138,7 +160,7 @@ CREATE TABLE timeline (
     cause              text NOT NULL,
     at                 timestamptz NOT NULL,
     CONSTRAINT timeline_pkey PRIMARY KEY (reminder_id, type, channel, version),
-    CONSTRAINT timeline_kind CHECK (kind IN ('attempt', 'lapse', 'late', 'decision')),
+    CONSTRAINT timeline_kind CHECK (kind IN ('attempt', 'lapse', 'late', 'decision', 'lookup', 'report')),
     CONSTRAINT timeline_entry FOREIGN KEY (reminder_id, type, channel)
         REFERENCES entries (reminder_id, type, channel) ON DELETE CASCADE
 );
@@ -170,11 +192,40 @@ CREATE TABLE gates (
     CONSTRAINT gates_version CHECK (version > 0)
 );
 
+-- What people did: one row an act, only ever added, in the commit of what it tells of. An act on no entry
+-- has an empty identity.
+CREATE TABLE audit (
+    reminder_id text COLLATE "C" NOT NULL,
+    type        text COLLATE "C" NOT NULL,
+    channel     text COLLATE "C" NOT NULL,
+    id          text COLLATE "C" NOT NULL,
+    actor       text NOT NULL,
+    role        text NOT NULL,
+    verb        text NOT NULL,
+    why         text NOT NULL,
+    before      text NOT NULL,
+    after       text NOT NULL,
+    at          timestamptz NOT NULL,
+    CONSTRAINT audit_pkey PRIMARY KEY (reminder_id, type, channel, id)
+);
+CREATE INDEX audit_at_idx ON audit (at, id);
+
+-- The systems and timelines that this ledger has lived on, and when each was noticed; the first has always
+-- been there.
+CREATE TABLE epochs (
+    epoch   text COLLATE "C" NOT NULL,
+    noticed timestamptz,
+    CONSTRAINT epochs_pkey PRIMARY KEY (epoch)
+);
+
 -- +goose Down
+DROP TABLE epochs;
+DROP TABLE audit;
 DROP TABLE gates;
 DROP TABLE conflicts;
 DROP TABLE timeline;
 DROP TABLE payloads;
 DROP TABLE entries;
+DROP FUNCTION ledger_epoch();
 DROP FUNCTION ledger_at(timestamptz, bigint);
 DROP FUNCTION ledger_now();

@@ -30,6 +30,8 @@ CREATE TABLE entries (
     owner          text NOT NULL DEFAULT '',
     deadline       integer,
     doubt_since    integer,
+    ask_at         integer,
+    asked          integer NOT NULL DEFAULT 0,
     cancel_asked   boolean NOT NULL DEFAULT FALSE,
     first_seen     integer NOT NULL,
     updated        integer NOT NULL,
@@ -46,13 +48,15 @@ CREATE TABLE entries (
     CONSTRAINT entries_owner CHECK (owner IN ('', 'broker', 'ledger')),
     CONSTRAINT entries_missing CHECK (missing IN ('', 'assumed', 'unread', 'resolved')),
     CONSTRAINT entries_version CHECK (version > 0),
-    CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0),
+    CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0
+        AND asked >= 0),
     CONSTRAINT entries_reason CHECK (reason <> ''),
     CONSTRAINT entries_holder CHECK ((state = 'sending') = (holder <> '')),
     CONSTRAINT entries_lease CHECK ((state = 'sending') = (lease_until IS NOT NULL)),
     CONSTRAINT entries_claim CHECK (state <> 'sending' OR claimed_at IS NOT NULL),
     CONSTRAINT entries_due CHECK ((state = 'waiting') = (due IS NOT NULL)),
     CONSTRAINT entries_wake CHECK (state <> 'waiting' OR (wake IS NOT NULL AND owner <> '')),
+    CONSTRAINT entries_ask CHECK (state = 'unknown' OR ask_at IS NULL),
     CONSTRAINT entries_receipt CHECK ((state = 'sent') = (receipt <> '' OR missing <> '')),
     CONSTRAINT entries_one_receipt CHECK (receipt = '' OR missing = ''),
     CONSTRAINT entries_doubt CHECK (doubt_since IS NULL OR NOT (state = 'dead'
@@ -63,6 +67,7 @@ CREATE TABLE entries (
 );
 
 CREATE INDEX entries_wake_idx ON entries (provider, wake) WHERE wake IS NOT NULL;
+CREATE INDEX entries_ask_idx ON entries (provider, ask_at) WHERE ask_at IS NOT NULL;
 CREATE INDEX entries_class_idx ON entries (class, first_seen) WHERE class <> '';
 CREATE INDEX entries_doubt_idx ON entries (doubt_since) WHERE doubt_since IS NOT NULL;
 CREATE INDEX entries_first_seen_idx ON entries (first_seen, reminder_id, type, channel);
@@ -112,7 +117,7 @@ CREATE TABLE timeline (
     cause              text NOT NULL,
     at                 integer NOT NULL,
     CONSTRAINT timeline_pkey PRIMARY KEY (reminder_id, type, channel, version),
-    CONSTRAINT timeline_kind CHECK (kind IN ('attempt', 'lapse', 'late', 'decision')),
+    CONSTRAINT timeline_kind CHECK (kind IN ('attempt', 'lapse', 'late', 'decision', 'lookup', 'report')),
     CONSTRAINT timeline_entry FOREIGN KEY (reminder_id, type, channel)
         REFERENCES entries (reminder_id, type, channel) ON DELETE CASCADE
 );
@@ -144,7 +149,35 @@ CREATE TABLE gates (
     CONSTRAINT gates_version CHECK (version > 0)
 );
 
+-- What people did: one row an act, only ever added, in the commit of what it tells of. An act on no entry
+-- has an empty identity.
+CREATE TABLE audit (
+    reminder_id text NOT NULL,
+    type        text NOT NULL,
+    channel     text NOT NULL,
+    id          text NOT NULL,
+    actor       text NOT NULL,
+    role        text NOT NULL,
+    verb        text NOT NULL,
+    why         text NOT NULL,
+    before      text NOT NULL,
+    after       text NOT NULL,
+    at          integer NOT NULL,
+    CONSTRAINT audit_pkey PRIMARY KEY (reminder_id, type, channel, id)
+);
+CREATE INDEX audit_at_idx ON audit (at, id);
+
+-- The systems and timelines that this ledger has lived on, and when each was noticed; the first has always
+-- been there.
+CREATE TABLE epochs (
+    epoch   text NOT NULL,
+    noticed integer,
+    CONSTRAINT epochs_pkey PRIMARY KEY (epoch)
+);
+
 -- +goose Down
+DROP TABLE epochs;
+DROP TABLE audit;
 DROP TABLE gates;
 DROP TABLE conflicts;
 DROP TABLE timeline;

@@ -10,6 +10,44 @@ import (
 	"time"
 )
 
+const addAct = `-- name: AddAct :exec
+INSERT INTO audit (
+    reminder_id, type, channel, id, actor, role, verb, why, before, after, at
+)
+VALUES (
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, ledger_now()
+)
+`
+
+type AddActParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+	ID         string
+	Actor      string
+	Role       string
+	Verb       string
+	Why        string
+	Before     string
+	After      string
+}
+
+func (q *Queries) AddAct(ctx context.Context, arg AddActParams) error {
+	_, err := q.db.Exec(ctx, addAct,
+		arg.ReminderID,
+		arg.Type,
+		arg.Channel,
+		arg.ID,
+		arg.Actor,
+		arg.Role,
+		arg.Verb,
+		arg.Why,
+		arg.Before,
+		arg.After,
+	)
+	return err
+}
+
 const addConflict = `-- name: AddConflict :execrows
 INSERT INTO conflicts (reminder_id, type, channel, content_hash, source, message_id, first_seen)
 VALUES ($1, $2, $3, $4, $5, $6, ledger_now())
@@ -38,6 +76,23 @@ func (q *Queries) AddConflict(ctx context.Context, arg AddConflictParams) (int64
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const addEpoch = `-- name: AddEpoch :exec
+INSERT INTO epochs (epoch, noticed)
+VALUES ($1, ledger_at($2, $3))
+ON CONFLICT DO NOTHING
+`
+
+type AddEpochParams struct {
+	Epoch        string
+	NoticedAt    *time.Time
+	NoticedAfter *int64
+}
+
+func (q *Queries) AddEpoch(ctx context.Context, arg AddEpochParams) error {
+	_, err := q.db.Exec(ctx, addEpoch, arg.Epoch, arg.NoticedAt, arg.NoticedAfter)
+	return err
 }
 
 const countDead = `-- name: CountDead :many
@@ -190,8 +245,89 @@ func (q *Queries) CreateGate(ctx context.Context, arg CreateGateParams) (Gate, e
 	return i, err
 }
 
+const listActs = `-- name: ListActs :many
+SELECT reminder_id, type, channel, id, actor, role, verb, why, before, after, at FROM audit WHERE reminder_id = $1 AND type = $2 AND channel = $3
+ORDER BY at, id
+`
+
+type ListActsParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+func (q *Queries) ListActs(ctx context.Context, arg ListActsParams) ([]Audit, error) {
+	rows, err := q.db.Query(ctx, listActs, arg.ReminderID, arg.Type, arg.Channel)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Audit
+	for rows.Next() {
+		var i Audit
+		if err := rows.Scan(
+			&i.ReminderID,
+			&i.Type,
+			&i.Channel,
+			&i.ID,
+			&i.Actor,
+			&i.Role,
+			&i.Verb,
+			&i.Why,
+			&i.Before,
+			&i.After,
+			&i.At,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listAsks = `-- name: ListAsks :many
+SELECT reminder_id, type, channel FROM entries
+WHERE provider = $1 AND ask_at <= ledger_now()
+ORDER BY ask_at, reminder_id, type, channel
+LIMIT $2
+`
+
+type ListAsksParams struct {
+	Provider string
+	AtMost   int32
+}
+
+type ListAsksRow struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+func (q *Queries) ListAsks(ctx context.Context, arg ListAsksParams) ([]ListAsksRow, error) {
+	rows, err := q.db.Query(ctx, listAsks, arg.Provider, arg.AtMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListAsksRow
+	for rows.Next() {
+		var i ListAsksRow
+		if err := rows.Scan(&i.ReminderID, &i.Type, &i.Channel); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listByReminder = `-- name: ListByReminder :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = $1 ORDER BY reminder_id, type, channel
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = $1 ORDER BY reminder_id, type, channel
 `
 
 func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entry, error) {
@@ -229,6 +365,8 @@ func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entr
 			&i.Owner,
 			&i.Deadline,
 			&i.DoubtSince,
+			&i.AskAt,
+			&i.Asked,
 			&i.CancelAsked,
 			&i.FirstSeen,
 			&i.Updated,
@@ -326,7 +464,7 @@ func (q *Queries) ListDue(ctx context.Context, arg ListDueParams) ([]ListDueRow,
 }
 
 const listEntries = `-- name: ListEntries :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
 WHERE (CAST($1 AS text) = '' OR reminder_id = $1)
     AND (CAST($2 AS text) = '' OR (reservation_id = $2 AND reservation_id <> ''))
     AND (CAST($3 AS text) = '' OR (user_id = $3 AND user_id <> ''))
@@ -416,6 +554,8 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.Owner,
 			&i.Deadline,
 			&i.DoubtSince,
+			&i.AskAt,
+			&i.Asked,
 			&i.CancelAsked,
 			&i.FirstSeen,
 			&i.Updated,
@@ -425,6 +565,30 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.ReservationID,
 			&i.UserID,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listEpochs = `-- name: ListEpochs :many
+SELECT epoch, noticed FROM epochs ORDER BY epoch
+`
+
+func (q *Queries) ListEpochs(ctx context.Context) ([]Epoch, error) {
+	rows, err := q.db.Query(ctx, listEpochs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Epoch
+	for rows.Next() {
+		var i Epoch
+		if err := rows.Scan(&i.Epoch, &i.Noticed); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -586,9 +750,91 @@ func (q *Queries) ListTimeline(ctx context.Context, arg ListTimelineParams) ([]T
 	return items, nil
 }
 
+const listUnknown = `-- name: ListUnknown :many
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
+WHERE doubt_since IS NOT NULL AND state = 'unknown'
+    AND doubt_since >= $1
+    AND (doubt_since > $1
+        OR reminder_id > $2
+        OR (reminder_id = $2 AND type > $3)
+        OR (reminder_id = $2 AND type = $3 AND channel > $4))
+ORDER BY doubt_since, reminder_id, type, channel
+LIMIT $5
+`
+
+type ListUnknownParams struct {
+	AfterDoubt      *time.Time
+	AfterReminderID string
+	AfterType       string
+	AfterChannel    string
+	AtMost          int32
+}
+
+func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Entry, error) {
+	rows, err := q.db.Query(ctx, listUnknown,
+		arg.AfterDoubt,
+		arg.AfterReminderID,
+		arg.AfterType,
+		arg.AfterChannel,
+		arg.AtMost,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Entry
+	for rows.Next() {
+		var i Entry
+		if err := rows.Scan(
+			&i.ReminderID,
+			&i.Type,
+			&i.Channel,
+			&i.SendKey,
+			&i.ContentHash,
+			&i.State,
+			&i.Version,
+			&i.Class,
+			&i.Reason,
+			&i.Provider,
+			&i.Fingerprint,
+			&i.Receipt,
+			&i.Missing,
+			&i.Attempts,
+			&i.Spent,
+			&i.Lapses,
+			&i.Deliveries,
+			&i.Holder,
+			&i.LeaseUntil,
+			&i.ClaimedAt,
+			&i.Due,
+			&i.Wake,
+			&i.Owner,
+			&i.Deadline,
+			&i.DoubtSince,
+			&i.AskAt,
+			&i.Asked,
+			&i.CancelAsked,
+			&i.FirstSeen,
+			&i.Updated,
+			&i.Published,
+			&i.Source,
+			&i.CorrelationID,
+			&i.ReservationID,
+			&i.UserID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const loadEntry = `-- name: LoadEntry :one
 
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = $1 AND type = $2 AND channel = $3
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = $1 AND type = $2 AND channel = $3
 `
 
 type LoadEntryParams struct {
@@ -628,6 +874,8 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 		&i.Owner,
 		&i.Deadline,
 		&i.DoubtSince,
+		&i.AskAt,
+		&i.Asked,
 		&i.CancelAsked,
 		&i.FirstSeen,
 		&i.Updated,
@@ -663,6 +911,15 @@ func (q *Queries) LoadPayload(ctx context.Context, arg LoadPayloadParams) (Paylo
 		&i.Raw,
 	)
 	return i, err
+}
+
+const renewEpoch = `-- name: RenewEpoch :exec
+UPDATE epochs SET noticed = ledger_now() WHERE epoch = $1
+`
+
+func (q *Queries) RenewEpoch(ctx context.Context, epoch string) error {
+	_, err := q.db.Exec(ctx, renewEpoch, epoch)
+	return err
 }
 
 const swapGate = `-- name: SwapGate :one

@@ -8,6 +8,20 @@ import (
 	"time"
 )
 
+type Audit struct {
+	ReminderID string
+	Type       string
+	Channel    string
+	ID         string
+	Actor      string
+	Role       string
+	Verb       string
+	Why        string
+	Before     string
+	After      string
+	At         time.Time
+}
+
 type Conflict struct {
 	ReminderID  string
 	Type        string
@@ -44,6 +58,8 @@ type Entry struct {
 	Owner         string
 	Deadline      *time.Time
 	DoubtSince    *time.Time
+	AskAt         *time.Time
+	Asked         int64
 	CancelAsked   bool
 	FirstSeen     time.Time
 	Updated       time.Time
@@ -52,6 +68,11 @@ type Entry struct {
 	CorrelationID string
 	ReservationID string
 	UserID        string
+}
+
+type Epoch struct {
+	Epoch   string
+	Noticed *time.Time
 }
 
 type Gate struct {

@@ -16,8 +16,8 @@ WITH born AS (
     INSERT INTO entries (
         reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
         fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until,
-        claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, published, source,
-        correlation_id, reservation_id, user_id, first_seen, updated
+        claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked,
+    published, source, correlation_id, reservation_id, user_id, first_seen, updated
     )
     VALUES (
         $1, $2, $3, $4, $5, $6, 1, $7, $8, $9,
@@ -26,16 +26,17 @@ WITH born AS (
         ledger_at($20, $21),
         ledger_at($22, $23),
         ledger_at($24, $25), $26, $27,
-        $28, $29, $30, $31, $32,
-        $33, $34, ledger_now(), ledger_now()
+        $28, ledger_at($29, $30), $31, $32,
+        $33, $34, $35,
+        $36, $37, ledger_now(), ledger_now()
     )
     ON CONFLICT DO NOTHING
-    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 ), carried AS (
     INSERT INTO payloads (reminder_id, type, channel, recipient, content, metadata, raw)
-    SELECT born.reminder_id, born.type, born.channel, $35::text, $36::bytea,
-        $37::bytea, $38::bytea
-    FROM born WHERE $39::boolean
+    SELECT born.reminder_id, born.type, born.channel, $38::text, $39::bytea,
+        $40::bytea, $41::bytea
+    FROM born WHERE $42::boolean
 ), told AS (
     INSERT INTO timeline (
         reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
@@ -43,15 +44,15 @@ WITH born AS (
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        born.reminder_id, born.type, born.channel, born.version, $40::text, $41::text,
-        $42::text, $43::text, $44::text, $45::text,
-        $46::bigint, $47::text, $48::bigint, $49::text,
-        $50::timestamptz, $51::timestamptz, $52::text,
-        $53::text, $54::bigint, $55::text, $56::text,
-        $57::bigint, $58::text, born.updated
-    FROM born WHERE $59::boolean
+        born.reminder_id, born.type, born.channel, born.version, $43::text, $44::text,
+        $45::text, $46::text, $47::text, $48::text,
+        $49::bigint, $50::text, $51::bigint, $52::text,
+        $53::timestamptz, $54::timestamptz, $55::text,
+        $56::text, $57::bigint, $58::text, $59::text,
+        $60::bigint, $61::text, born.updated
+    FROM born WHERE $62::boolean
 )
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM born
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM born
 `
 
 type CreateEntryParams struct {
@@ -83,6 +84,9 @@ type CreateEntryParams struct {
 	Owner            string
 	Deadline         *time.Time
 	DoubtSince       *time.Time
+	AskAt            *time.Time
+	AskAfter         *int64
+	Asked            int64
 	CancelAsked      bool
 	Published        *time.Time
 	Source           string
@@ -142,6 +146,8 @@ type CreateEntryRow struct {
 	Owner         string
 	Deadline      *time.Time
 	DoubtSince    *time.Time
+	AskAt         *time.Time
+	Asked         int64
 	CancelAsked   bool
 	FirstSeen     time.Time
 	Updated       time.Time
@@ -184,6 +190,9 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.Owner,
 		arg.Deadline,
 		arg.DoubtSince,
+		arg.AskAt,
+		arg.AskAfter,
+		arg.Asked,
 		arg.CancelAsked,
 		arg.Published,
 		arg.Source,
@@ -243,6 +252,8 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		&i.Owner,
 		&i.Deadline,
 		&i.DoubtSince,
+		&i.AskAt,
+		&i.Asked,
 		&i.CancelAsked,
 		&i.FirstSeen,
 		&i.Updated,
@@ -267,6 +278,23 @@ func (q *Queries) Now(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
+const nowAndEpoch = `-- name: NowAndEpoch :one
+SELECT ledger_now()::timestamptz AS now, ledger_epoch()::text AS epoch
+`
+
+type NowAndEpochRow struct {
+	Now   time.Time
+	Epoch string
+}
+
+// The same, with the name of the system and timeline that tells it.
+func (q *Queries) NowAndEpoch(ctx context.Context) (NowAndEpochRow, error) {
+	row := q.db.QueryRow(ctx, nowAndEpoch)
+	var i NowAndEpochRow
+	err := row.Scan(&i.Now, &i.Epoch)
+	return i, err
+}
+
 const swapEntry = `-- name: SwapEntry :one
 WITH moved AS (
     UPDATE entries
@@ -279,12 +307,13 @@ WITH moved AS (
         due = ledger_at($17, $18),
         wake = ledger_at($19, $20), owner = $21,
         deadline = $22, doubt_since = $23,
-        cancel_asked = $24, published = $25, source = $26,
-        correlation_id = $27, reservation_id = $28, user_id = $29,
+        ask_at = ledger_at($24, $25), asked = $26,
+        cancel_asked = $27, published = $28, source = $29,
+        correlation_id = $30, reservation_id = $31, user_id = $32,
         version = entries.version + 1, updated = ledger_now()
-    WHERE entries.reminder_id = $30 AND entries.type = $31 AND entries.channel = $32
-        AND entries.version = $33
-    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+    WHERE entries.reminder_id = $33 AND entries.type = $34 AND entries.channel = $35
+        AND entries.version = $36
+    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 ), told AS (
     INSERT INTO timeline (
         reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
@@ -292,15 +321,15 @@ WITH moved AS (
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        moved.reminder_id, moved.type, moved.channel, moved.version, $34::text, $35::text,
-        $36::text, $37::text, $38::text, $39::text,
-        $40::bigint, $41::text, $42::bigint, $43::text,
-        $44::timestamptz, $45::timestamptz, $46::text,
-        $47::text, $48::bigint, $49::text, $50::text,
-        $51::bigint, $52::text, moved.updated
-    FROM moved WHERE $53::boolean
+        moved.reminder_id, moved.type, moved.channel, moved.version, $37::text, $38::text,
+        $39::text, $40::text, $41::text, $42::text,
+        $43::bigint, $44::text, $45::bigint, $46::text,
+        $47::timestamptz, $48::timestamptz, $49::text,
+        $50::text, $51::bigint, $52::text, $53::text,
+        $54::bigint, $55::text, moved.updated
+    FROM moved WHERE $56::boolean
 )
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM moved
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM moved
 `
 
 type SwapEntryParams struct {
@@ -327,6 +356,9 @@ type SwapEntryParams struct {
 	Owner            string
 	Deadline         *time.Time
 	DoubtSince       *time.Time
+	AskAt            *time.Time
+	AskAfter         *int64
+	Asked            int64
 	CancelAsked      bool
 	Published        *time.Time
 	Source           string
@@ -385,6 +417,8 @@ type SwapEntryRow struct {
 	Owner         string
 	Deadline      *time.Time
 	DoubtSince    *time.Time
+	AskAt         *time.Time
+	Asked         int64
 	CancelAsked   bool
 	FirstSeen     time.Time
 	Updated       time.Time
@@ -420,6 +454,9 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Owner,
 		arg.Deadline,
 		arg.DoubtSince,
+		arg.AskAt,
+		arg.AskAfter,
+		arg.Asked,
 		arg.CancelAsked,
 		arg.Published,
 		arg.Source,
@@ -478,6 +515,8 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		&i.Owner,
 		&i.Deadline,
 		&i.DoubtSince,
+		&i.AskAt,
+		&i.Asked,
 		&i.CancelAsked,
 		&i.FirstSeen,
 		&i.Updated,

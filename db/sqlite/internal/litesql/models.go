@@ -4,6 +4,20 @@
 
 package litesql
 
+type Audit struct {
+	ReminderID string
+	Type       string
+	Channel    string
+	ID         string
+	Actor      string
+	Role       string
+	Verb       string
+	Why        string
+	Before     string
+	After      string
+	At         int64
+}
+
 type Conflict struct {
 	ReminderID  string
 	Type        string
@@ -40,6 +54,8 @@ type Entry struct {
 	Owner         string
 	Deadline      *int64
 	DoubtSince    *int64
+	AskAt         *int64
+	Asked         int64
 	CancelAsked   bool
 	FirstSeen     int64
 	Updated       int64
@@ -48,6 +64,11 @@ type Entry struct {
 	CorrelationID string
 	ReservationID string
 	UserID        string
+}
+
+type Epoch struct {
+	Epoch   string
+	Noticed *int64
 }
 
 type Gate struct {

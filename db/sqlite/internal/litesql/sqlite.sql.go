@@ -112,8 +112,8 @@ const createEntry = `-- name: CreateEntry :one
 INSERT INTO entries (
     reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
     fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at,
-    due, wake, owner, deadline, doubt_since, cancel_asked, published, source, correlation_id,
-    reservation_id, user_id, first_seen, updated
+    due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
+    correlation_id, reservation_id, user_id, first_seen, updated
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8, ?9,
@@ -122,11 +122,12 @@ VALUES (
     ledger_at(?20, ?21),
     ledger_at(?22, ?23),
     ledger_at(?24, ?25), ?26, ?27,
-    ?28, ?29, ?30, ?31, ?32,
-    ?33, ?34, ledger_now(), ledger_now()
+    ?28, ledger_at(?29, ?30), ?31, ?32,
+        ?33, ?34, ?35,
+    ?36, ?37, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
-RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
 type CreateEntryParams struct {
@@ -158,6 +159,9 @@ type CreateEntryParams struct {
 	Owner         string
 	Deadline      *int64
 	DoubtSince    *int64
+	AskAt         interface{}
+	AskAfter      interface{}
+	Asked         int64
 	CancelAsked   bool
 	Published     *int64
 	Source        string
@@ -197,6 +201,9 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		arg.Owner,
 		arg.Deadline,
 		arg.DoubtSince,
+		arg.AskAt,
+		arg.AskAfter,
+		arg.Asked,
 		arg.CancelAsked,
 		arg.Published,
 		arg.Source,
@@ -231,6 +238,8 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		&i.Owner,
 		&i.Deadline,
 		&i.DoubtSince,
+		&i.AskAt,
+		&i.Asked,
 		&i.CancelAsked,
 		&i.FirstSeen,
 		&i.Updated,
@@ -268,11 +277,12 @@ SET
     due = ledger_at(?17, ?18),
     wake = ledger_at(?19, ?20), owner = ?21,
     deadline = ?22, doubt_since = ?23,
-    cancel_asked = ?24, published = ?25, source = ?26,
-    correlation_id = ?27, reservation_id = ?28, user_id = ?29,
+        ask_at = ledger_at(?24, ?25), asked = ?26,
+        cancel_asked = ?27, published = ?28, source = ?29,
+    correlation_id = ?30, reservation_id = ?31, user_id = ?32,
     version = version + 1, updated = ledger_now()
-WHERE reminder_id = ?30 AND type = ?31 AND channel = ?32 AND version = ?33
-RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+WHERE reminder_id = ?33 AND type = ?34 AND channel = ?35 AND version = ?36
+RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
 type SwapEntryParams struct {
@@ -299,6 +309,9 @@ type SwapEntryParams struct {
 	Owner         string
 	Deadline      *int64
 	DoubtSince    *int64
+	AskAt         interface{}
+	AskAfter      interface{}
+	Asked         int64
 	CancelAsked   bool
 	Published     *int64
 	Source        string
@@ -336,6 +349,9 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		arg.Owner,
 		arg.Deadline,
 		arg.DoubtSince,
+		arg.AskAt,
+		arg.AskAfter,
+		arg.Asked,
 		arg.CancelAsked,
 		arg.Published,
 		arg.Source,
@@ -374,6 +390,8 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		&i.Owner,
 		&i.Deadline,
 		&i.DoubtSince,
+		&i.AskAt,
+		&i.Asked,
 		&i.CancelAsked,
 		&i.FirstSeen,
 		&i.Updated,

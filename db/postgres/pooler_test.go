@@ -1,0 +1,59 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sendonce/sendonce/db/dbtest"
+	"github.com/sendonce/sendonce/db/postgres"
+	"github.com/sendonce/sendonce/internal/blackbox/testbed"
+)
+
+// TestPostgresIsAStoreBehindAPooler : the whole suite through PgBouncer in transaction mode, by more clients
+// than there are connections to the server. No statement and no lock is left on a connection that the next
+// transaction may not get again.
+func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
+	server := testbed.Postgres(t)
+	through, err := url.Parse(server.Pooler(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var databases atomic.Int32
+	dbtest.Run(t, func(t *testing.T) dbtest.Store {
+		database := fmt.Sprintf("database_%d", databases.Add(1))
+		server.Query("CREATE DATABASE " + database + " TEMPLATE template0")
+		t.Cleanup(func() { server.Query("DROP DATABASE " + database + " WITH (FORCE)") })
+		u := *through
+		u.Path = "/" + database
+		return open(t, postgres.Options{URL: u.String(), MaxConns: 16, Pooler: true})
+	})
+	if kept := server.KeptOnAConnection(); kept != "" {
+		t.Error(kept)
+	}
+	if !strings.Contains(server.Log(), "CreateEntry") {
+		t.Error("the log tells of no statement, so it proves nothing")
+	}
+}
+
+// Not told of its pooler, a store keeps statements by name on connections, and the test above would say so.
+func TestAStoreThatDoesNotKnowOfItsPoolerIsFoundOut(t *testing.T) {
+	ctx := context.Background()
+	server := testbed.Postgres(t)
+	through := server.Pooler(1)
+	open(t, postgres.Options{URL: server.URL})
+	for range 2 {
+		s, err := postgres.Open(ctx, postgres.Options{URL: through, MaxConns: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, _ = s.Lanes(ctx) // one of them prepares what the other has prepared
+	}
+	if server.KeptOnAConnection() == "" {
+		t.Error("nobody minded")
+	}
+}
