@@ -131,6 +131,7 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	}
 	_ = fleet.Look(ctx) // so that the first deliveries find open gates open; without it they count as closed
 	failovers := reconcile.NewFailovers(g.store, cfg.FailoverWindow, func(f ledger.Failover) { tellFailover(log, f) })
+	watch.Failovers(failovers.Last)
 	g.desk = openDesk(cfg, g.store, fleet, failovers, watch)
 	g.sweep = openSweep(cfg, g.store, fleet, failovers, g.desk, watch, log)
 	surface, err := openSurface(cfg, g.store, g.desk, watch, log)

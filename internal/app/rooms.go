@@ -211,10 +211,20 @@ func openSweep(
 ) *reconcile.Desk {
 	return reconcile.New(reconcile.Options{
 		Ledger: store, Records: store, Agenda: store,
-		Visitor: watch.Visitor(desk), Providers: fleet, Rules: desk.Rules, Failovers: failovers,
+		Visitor: watch.Visitor(desk), Providers: askable{fleet, watch.Asker(fleet)}, Rules: desk.Rules, Failovers: failovers,
 		Sweep: cfg.Sweep, Clock: time.Now, Token: rand.Text, Late: watch.Late,
 		Failed: seldom(30*time.Second, func(err error) { log.Warn("not everything could be reconciled", "error", err) }),
 	})
+}
+
+// askable is the fleet, whose questions are watched.
+type askable struct {
+	*provider.Fleet
+	asker telemetry.Asker
+}
+
+func (a askable) Ask(ctx context.Context, name, sendKey string) (ledger.Finding, ledger.Outcome) {
+	return a.asker.Ask(ctx, name, sendKey)
 }
 
 // tellFailover says in the log that the database changed under us.

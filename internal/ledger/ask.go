@@ -15,6 +15,21 @@ const (
 	Found
 )
 
+// Findings lists every finding.
+func Findings() []Finding { return []Finding{Unanswered, NotFound, Found} }
+
+// String is the finding as one word of a closed set.
+func (f Finding) String() string {
+	switch f {
+	case Found:
+		return "found"
+	case NotFound:
+		return "not_found"
+	default:
+		return "unanswered"
+	}
+}
+
 // Inquiry is one question to a provider, and what came of it.
 type Inquiry struct {
 	By       Visit

@@ -93,6 +93,7 @@ func TestEveryMetricThatAnAlertNamesIsScraped(t *testing.T) {
 	r := newRig(t)
 	r.picture.take(ledger.Census{Now: time.Now()}, time.Now(), time.Hour)
 	r.Lanes(func() []ledger.Gate { return nil }, func() map[string]int { return nil })
+	r.Failovers(func() ledger.Failover { return ledger.Failover{} })
 	scraped := r.scraped()
 
 	selector := regexp.MustCompile(`(sendonce_\w+)(?:\{(\w+)(=~?)"([^"]+)"\})?`)

@@ -17,6 +17,7 @@ const other = "other"
 // in an alert and in OTLP. Only HTTP's own follow OpenTelemetry's conventions.
 type figures struct {
 	attempts    map[string]counter // by provider, then outcome
+	lookups     map[string]counter // by provider, then answer
 	retries     counter
 	dead        counter
 	sent        counter
@@ -42,6 +43,7 @@ func newFigures(ctx context.Context, meter metric.Meter, providers []string) (*f
 	m := &instruments{ctx: ctx, meter: meter}
 	f := &figures{
 		attempts: make(map[string]counter, len(providers)+1),
+		lookups:  make(map[string]counter, len(providers)+1),
 		retries: m.counter("sendonce_retries_total", "Calls after which a further one was put on schedule, by what the call ran into.",
 			"class", retryClasses()),
 		dead: m.counter("sendonce_dead_total", "Entries that became dead letters here.", "class", words(ledger.DeadClasses())),
@@ -62,9 +64,9 @@ func newFigures(ctx context.Context, meter metric.Meter, providers []string) (*f
 		http:     m.histogram("http.server.request.duration", "How long a request took, by route pattern."),
 	}
 	for _, p := range providers {
-		f.attempts[p] = m.attempts(p, true)
+		f.attempts[p], f.lookups[p] = m.attempts(p, true), m.lookups(p, true)
 	}
-	f.attempts[other] = m.attempts(other, false)
+	f.attempts[other], f.lookups[other] = m.attempts(other, false), m.lookups(other, false)
 	return f, m.err
 }
 
@@ -77,7 +79,21 @@ func (m *instruments) attempts(provider string, fromZero bool) counter {
 		}
 	}
 	c := m.instrument("sendonce_attempts_total", "Calls to providers, by what they proved.")
-	c.series = series("outcome", outcomes, attribute.String("provider", provider))
+	return m.ofProvider(c, provider, "outcome", outcomes, fromZero)
+}
+
+// lookups counts the questions to one provider.
+func (m *instruments) lookups(provider string, fromZero bool) counter {
+	var answers []string
+	for _, f := range ledger.Findings() {
+		answers = append(answers, f.String())
+	}
+	c := m.instrument("sendonce_lookups_total", "Questions to providers whether they had taken a send, by what they said.")
+	return m.ofProvider(c, provider, "answer", answers, fromZero)
+}
+
+func (m *instruments) ofProvider(c counter, provider, label string, values []string, fromZero bool) counter {
+	c.series = series(label, values, attribute.String("provider", provider))
 	if fromZero {
 		c.zero(m.ctx)
 	}

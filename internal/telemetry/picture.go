@@ -31,6 +31,7 @@ type picture struct {
 	fresh    time.Duration // how old it may be; 0 before the first one
 	gates    func() []ledger.Gate
 	capacity func() map[string]int
+	failover func() ledger.Failover
 }
 
 // Watch takes a census at once and then after every interval, until ctx ends. One that takes longer than
@@ -71,6 +72,14 @@ func (t *Telemetry) Lanes(gates func() []ledger.Gate, capacity func() map[string
 	t.picture.gates, t.picture.capacity = gates, capacity
 }
 
+// Failovers makes visible when the database changed under us last. It is asked at every scrape, and has to
+// answer from memory.
+func (t *Telemetry) Failovers(last func() ledger.Failover) {
+	t.picture.mu.Lock()
+	defer t.picture.mu.Unlock()
+	t.picture.failover = last
+}
+
 func (p *picture) take(c ledger.Census, at time.Time, fresh time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +88,7 @@ func (p *picture) take(c ledger.Census, at time.Time, fresh time.Duration) {
 
 type gauges struct {
 	pending, ready, capacity, dead, gate metric.Int64ObservableGauge
-	oldest, age                          metric.Float64ObservableGauge
+	oldest, age, failover                metric.Float64ObservableGauge
 }
 
 func newPicture(meter metric.Meter, providers []string) (*picture, error) {
@@ -102,12 +111,13 @@ func newPicture(meter metric.Meter, providers []string) (*picture, error) {
 		dead:     whole("sendonce_dead", "Dead letters that nobody has settled yet."),
 		gate:     whole("sendonce_gate_closed", "1 while nobody may call the provider, and until a call has shown that it is well again."),
 		age:      seconds("sendonce_census_age_seconds", "How old the census is that the other gauges show."),
+		failover: seconds("sendonce_failover_noticed_timestamp_seconds", "When this replica noticed that the database had changed under it, since 1970; 0 for never."),
 	}
 	p := &picture{providers: providers, taken: time.Now()}
 	_, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		p.show(o, g, time.Now())
 		return nil
-	}, g.pending, g.oldest, g.ready, g.capacity, g.dead, g.gate, g.age)
+	}, g.pending, g.oldest, g.ready, g.capacity, g.dead, g.gate, g.age, g.failover)
 	return p, firstOf(first, err)
 }
 
@@ -121,12 +131,19 @@ func firstOf(first, next error) error {
 func (p *picture) show(o metric.Observer, g gauges, now time.Time) {
 	p.mu.Lock()
 	census, age, fresh := p.census, now.Sub(p.taken), p.fresh
-	gates, capacity := p.gates, p.capacity
+	gates, capacity, failover := p.gates, p.capacity, p.failover
 	p.mu.Unlock()
 
 	o.ObserveFloat64(g.age, age.Seconds())
 	if age <= fresh {
 		p.showCensus(o, g, census)
+	}
+	if failover != nil {
+		noticed := 0.0
+		if last := failover().Noticed; !last.IsZero() {
+			noticed = float64(last.UnixMilli()) / 1000
+		}
+		o.ObserveFloat64(g.failover, noticed)
 	}
 	if capacity != nil {
 		p.perProvider(o, g.capacity, widened(capacity()))

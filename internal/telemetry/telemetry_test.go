@@ -195,6 +195,9 @@ func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
 		for _, outcome := range []string{"unknown", "accepted", "refused", "gone", "credentials", "throttled", "unreachable"} {
 			want[`sendonce_attempts_total{outcome="`+outcome+`",provider="`+provider+`"}`] = 0
 		}
+		for _, answer := range []string{"found", "not_found", "unanswered"} {
+			want[`sendonce_lookups_total{answer="`+answer+`",provider="`+provider+`"}`] = 0
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
