@@ -282,7 +282,7 @@ func (k *checker) signingSecrets(at string, all []Secret) {
 
 func (k *checker) signingSecret(at string, s Secret) {
 	text, prefixed := strings.CutPrefix(s.Reveal(), "whsec_")
-	key, err := base64.StdEncoding.DecodeString(text)
+	key, err := base64.StdEncoding.Strict().DecodeString(text)
 	if !s.IsSet() {
 		k.fault(at, "is empty; an empty secret proves nothing")
 	} else if !prefixed || err != nil || len(key) < 24 || len(key) > 64 {

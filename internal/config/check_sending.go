@@ -30,8 +30,15 @@ func (k *checker) provider(at, name string, p Provider) {
 	default:
 		k.fault(at+".kind", "is missing; write %s, %s or %s", KindWebhook, KindSMTP, KindSandbox)
 	}
-	if p.Kind != KindWebhook && p.Kind != "" && (p.URL != "" || p.Headers != nil || p.Signing.IsSet() || p.Contract.Lookup != "") {
-		k.fault(at+".kind", "url, headers, signing_secret and a lookup belong to kind webhook only; this is kind %s", p.Kind)
+	if p.Kind != KindWebhook && p.Kind != "" && (p.URL != "" || p.Headers != nil || p.Signing.IsSet() || p.Events != nil) {
+		k.fault(at+".kind", "url, headers, signing_secret and events belong to kind webhook only; this is kind %s", p.Kind)
+	}
+	switch lookup := p.Contract.Lookup; {
+	case lookup == "" || p.Kind == KindWebhook:
+	case p.Kind == KindSMTP:
+		k.fault(at+".contract.lookup", "SMTP cannot be asked what became of a message; leave the contract out")
+	case p.Kind == KindSandbox && lookup != LookupItself:
+		k.fault(at+".contract.lookup", "a sandbox has no address to ask at; write lookup: %s", LookupItself)
 	}
 	if p.Kind != KindSMTP && p.Kind != "" && p.SMTP != nil {
 		k.fault(at+".smtp", "belongs to kind smtp; this is kind %s", p.Kind)
@@ -84,6 +91,9 @@ func (k *checker) webhook(at string, p Provider) {
 	k.headers(at+".headers", p.Headers)
 	if p.Signing != (Secret{}) {
 		k.signingSecret(at+".signing_secret", p.Signing)
+	}
+	if p.Events != nil {
+		k.signingSecrets(at+".events.secrets", p.Events)
 	}
 }
 

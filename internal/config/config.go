@@ -127,6 +127,7 @@ type Provider struct {
 	URL         string            // of a webhook
 	Headers     map[string]Secret // added to every request of a webhook
 	Signing     Secret            // of a webhook: signs each request by Standard Webhooks; not set for unsigned
+	Events      []Secret          // of a webhook: what the events that it tells us are signed with; nil for none
 	Timeout     time.Duration     // of one call
 	Contract    Contract
 	Rate        Rate // zero for no limit of our own
@@ -138,8 +139,11 @@ type Provider struct {
 // Contract is what a provider promises about repeats; the zero value is blind.
 type Contract struct {
 	Idempotent time.Duration // how long the same key is recognised; zero when it is not
-	Lookup     string        // where to ask what became of a send key
+	Lookup     string        // where to ask what became of a send key; [LookupItself] for a sandbox
 }
+
+// LookupItself is the lookup of a sandbox: it has no address, and answers by itself.
+const LookupItself = "itself"
 
 // The ways in which SMTP is encrypted.
 const (

@@ -263,6 +263,11 @@ func readProvider(s *section) Provider {
 	}
 	p.Headers = readHeaders(s.child("headers"))
 	p.Signing = s.secret("signing_secret")
+	if s.has("events") {
+		events := s.child("events")
+		p.Events = append([]Secret{}, events.secrets("secrets")...)
+		events.done()
+	}
 	if s.has("smtp") {
 		p.SMTP = readSMTP(s.child("smtp"))
 	}

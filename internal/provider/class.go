@@ -22,7 +22,7 @@ const CauseResent = "resent"
 // tried. now is this host's, to judge a Retry-After date by. Receipt and Code are the adapter's to fill in,
 // from a body that only it can read.
 func Classify(x outbound.Exchange, now time.Time) ledger.Outcome {
-	o := ledger.Outcome{Status: x.Status, Cause: x.Cause, RequestID: requestID(x.Header)}
+	o := ledger.Outcome{Status: x.Status, Cause: x.Cause, RequestID: RequestID(x.Header)}
 	switch {
 	case x.Connections > 1:
 		// The last answer speaks for one of several requests: only acceptance stands.
@@ -86,7 +86,8 @@ func classOf(x outbound.Exchange) ledger.Result {
 
 func accepted(status int) bool { return status >= 200 && status < 300 }
 
-func requestID(h http.Header) string {
+// RequestID is the id that an answer gives its request, or nothing.
+func RequestID(h http.Header) string {
 	for _, name := range []string{"X-Request-Id", "Request-Id", "X-Amzn-Requestid"} {
 		if id := Word(h.Get(name)); id != "" {
 			return id

@@ -68,6 +68,22 @@ func (s *stub) Send(context.Context, ledger.Shipment) ledger.Outcome {
 	return ledger.Outcome{Result: ledger.ResultAccepted}
 }
 
+// asker is a provider that finds every key, unless it is silent.
+type asker struct {
+	stub
+	silent bool
+	asked  atomic.Int32
+}
+
+func (a *asker) Ask(ctx context.Context, sendKey string) (ledger.Finding, ledger.Outcome) {
+	a.asked.Add(1)
+	if a.silent {
+		<-ctx.Done()
+		return ledger.Unanswered, ledger.Outcome{Cause: "timeout"}
+	}
+	return ledger.Found, ledger.Outcome{Receipt: "of " + sendKey}
+}
+
 func fleet(t *testing.T, g *gates, lane provider.Lane) *provider.Fleet {
 	t.Helper()
 	if lane.Provider == nil {
@@ -229,4 +245,56 @@ func TestWhoIsLessPatientThanTheRateIsToldWhenToComeBack(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		held(t, f)
 	})
+}
+
+func TestAQuestionReachesItsProviderThroughFullLanesAndClosedGates(t *testing.T) {
+	a := &asker{stub: stub{name: "mail"}}
+	f := fleet(t, &gates{}, provider.Lane{Provider: a, Timeout: time.Second, Concurrency: 1})
+	done := held(t, f)
+	for _, when := range []string{"full", "closed"} {
+		finding, o := f.Ask(t.Context(), "mail", "k-1")
+		if finding != ledger.Found || o != (ledger.Outcome{Receipt: "of k-1"}) {
+			t.Errorf("%s: %v %+v", when, finding, o)
+		}
+		if when == "full" {
+			if got := f.Status()[0].InFlight; got != 1 {
+				t.Errorf("a question left %d slots taken", got)
+			}
+			done(result(ledger.ResultCredentials), 0)
+			if !f.Shut("mail") {
+				t.Error("the gate is open")
+			}
+		}
+	}
+	if a.calls.Load() != 0 {
+		t.Error("a question sent something")
+	}
+}
+
+func TestAQuestionEndsWithItsProvidersTimeoutOrWithWhoeverAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{stub: stub{name: "mail"}, silent: true}
+		f := fleet(t, &gates{}, provider.Lane{Provider: a, Timeout: 10 * time.Second})
+		for patience, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second, time.Second: time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			began := time.Now()
+			finding, o := f.Ask(ctx, "mail", "k-1")
+			if took := time.Since(began); finding != ledger.Unanswered || o.Cause != "timeout" || took != want {
+				t.Errorf("%v %+v after %v, want it after %v", finding, o, took, want)
+			}
+			cancel()
+		}
+		if a.asked.Load() != 2 {
+			t.Errorf("asked %d times", a.asked.Load())
+		}
+	})
+}
+
+func TestWhoCannotBeAskedGivesNoAnswer(t *testing.T) {
+	f := fleet(t, &gates{}, provider.Lane{Timeout: time.Second})
+	for name, cause := range map[string]string{"mail": "cannot_be_asked", "other": "not_configured"} {
+		if finding, o := f.Ask(t.Context(), name, "k-1"); finding != ledger.Unanswered || o != (ledger.Outcome{Cause: cause}) {
+			t.Errorf("%s: %v %+v", name, finding, o)
+		}
+	}
 }

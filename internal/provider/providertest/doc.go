@@ -1,5 +1,6 @@
 // Package providertest is what every adapter is tested against: hostile fakes that accept a message and
-// then misbehave, and the class table that an HTTP adapter must pass, [RunHTTP].
+// then misbehave, the class table that an HTTP adapter must pass, [RunHTTP], and the table of look-ups for
+// one that can be asked, [RunLookup].
 //
 // The fakes count what reached them and what they accepted, per send key, since that is the only truth in
 // a test of "at most once": an adapter that reports one call and made two is caught by the count alone.

@@ -39,7 +39,7 @@ type Tally struct {
 	Accepts int `json:"accepts"`
 	Bodies  int `json:"bodies"` // distinct ones
 
-	id     string
+	id, to string
 	bodies map[[sha256.Size]byte]bool
 }
 
@@ -47,6 +47,7 @@ type Tally struct {
 type Counts struct {
 	Calls       int              `json:"calls"`
 	Accepts     int              `json:"accepts"`
+	Asks        int              `json:"asks"`   // look-ups
 	Strays      int              `json:"strays"` // requests to where a redirect led
 	Connections int              `json:"connections"`
 	Keys        map[string]Tally `json:"keys"`
@@ -55,7 +56,9 @@ type Counts struct {
 // Control is what a [Hostile] is told; fields that are left out stand for an honest, blind provider.
 type Control struct {
 	// Modes by recipient, "" for everybody else: each call takes the next, and the last one stays.
-	Modes      map[string][]string `json:"modes"`
+	Modes map[string][]string `json:"modes"`
+	// Lookups are the modes of questions, by the recipient of what was sent under their key.
+	Lookups    map[string][]string `json:"lookups"`
 	LatencyMin time.Duration       `json:"latency_min"` // ns, drawn evenly up to LatencyMax
 	LatencyMax time.Duration       `json:"latency_max"`
 	Idempotent bool                `json:"idempotent"` // a key once taken is answered as before, and not taken again
@@ -64,7 +67,7 @@ type Control struct {
 // Hostile is a fake HTTP provider:
 //
 //	POST /send               takes a message
-//	GET  /send?send_key=K    {"status": "accepted", "id": …}, or 404
+//	GET  /send?send_key=K    {"status": "accepted", "id": …}, or 404 with {"status": "not_found"}
 //	PUT  /control            a [Control]
 //	GET  /control            [Counts]
 //	DELETE /control          forgets all counts
@@ -75,11 +78,13 @@ type Hostile struct {
 	control     Control
 	calls       int
 	accepts     int
+	asks        int
 	strays      int
 	connections int
 	keys        map[string]*Tally
 	last        *http.Request
 	lastBody    []byte
+	lastAsk     *http.Request
 }
 
 // Set replaces what the fake is told.
@@ -100,7 +105,7 @@ func (h *Hostile) Counts() Counts {
 	for key, t := range h.keys {
 		keys[key] = Tally{Calls: t.Calls, Accepts: t.Accepts, Bodies: len(t.bodies)}
 	}
-	return Counts{Calls: h.calls, Accepts: h.accepts, Strays: h.strays, Connections: h.connections, Keys: keys}
+	return Counts{Calls: h.calls, Accepts: h.accepts, Asks: h.asks, Strays: h.strays, Connections: h.connections, Keys: keys}
 }
 
 // Last is the last message's request and body.
@@ -125,7 +130,7 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /send":
 		h.receive(w, r)
 	case "GET /send":
-		h.lookup(w, r.URL.Query().Get("send_key"))
+		h.lookup(w, r)
 	case "PUT /control":
 		var c Control
 		if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
@@ -138,7 +143,7 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, h.Counts())
 	case "DELETE /control":
 		h.mu.Lock()
-		h.calls, h.accepts, h.strays, h.connections, h.keys = 0, 0, 0, 0, nil
+		h.calls, h.accepts, h.asks, h.strays, h.connections, h.keys = 0, 0, 0, 0, 0, nil
 		h.mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -147,17 +152,6 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.mu.Unlock()
 		writeJSON(w, map[string]string{"id": "stray"})
 	}
-}
-
-func (h *Hostile) lookup(w http.ResponseWriter, key string) {
-	h.mu.Lock()
-	t := h.keys[key]
-	h.mu.Unlock()
-	if t == nil || t.Accepts == 0 {
-		http.NotFound(w, nil)
-		return
-	}
-	writeJSON(w, map[string]string{"status": "accepted", "id": t.id})
 }
 
 // receive reads the whole message, counts it, and then does what its mode says.
@@ -199,9 +193,10 @@ func (h *Hostile) count(r *http.Request, key, to string, body []byte) (mode, id 
 		h.keys[key] = t
 	}
 	t.Calls++
+	t.to = to
 	t.bodies[sha256.Sum256(body)] = true
 
-	mode = h.next(to)
+	mode = next(&h.control.Modes, to)
 	repeat := h.control.Idempotent && t.Accepts > 0
 	if (mode == OK || strings.HasPrefix(mode, "accept-")) && !repeat {
 		h.accepts++
@@ -216,17 +211,17 @@ func (h *Hostile) count(r *http.Request, key, to string, body []byte) (mode, id 
 }
 
 // next is the mode of a call, which is thereby used up unless it is the last.
-func (h *Hostile) next(to string) string {
-	if _, own := h.control.Modes[to]; !own {
+func next(scripts *map[string][]string, to string) string {
+	if _, own := (*scripts)[to]; !own {
 		to = ""
 	}
-	script := h.control.Modes[to]
+	script := (*scripts)[to]
 	if len(script) == 0 {
 		return OK
 	}
 	if len(script) > 1 {
-		h.control.Modes = maps.Clone(h.control.Modes)
-		h.control.Modes[to] = script[1:]
+		*scripts = maps.Clone(*scripts)
+		(*scripts)[to] = script[1:]
 	}
 	return script[0]
 }

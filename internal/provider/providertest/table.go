@@ -189,7 +189,18 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider
 	})
 }
 
+// check tries a row until its connection was the warm one that was asked for: net/http drops one whose write
+// it has not heard of within 50 ms, as happens on a machine that is short of processors.
 func (r row) check(t *testing.T, open func(*testing.T, string) provider.Provider, warm bool) {
+	for range 5 {
+		if r.try(t, open, warm) {
+			return
+		}
+	}
+	t.Error("the warm connection was never used")
+}
+
+func (r row) try(t *testing.T, open func(*testing.T, string) provider.Provider, warm bool) (asWanted bool) {
 	var h Hostile
 	p := open(t, Serve(t, &h))
 	var before Counts
@@ -215,9 +226,7 @@ func (r row) check(t *testing.T, open func(*testing.T, string) provider.Provider
 	if calls := after.Calls - before.Calls; calls != 1 || after.Strays != 0 {
 		t.Errorf("%d requests and %d strays for one attempt", calls, after.Strays)
 	}
-	if warm && after.Connections != before.Connections {
-		t.Errorf("the warm connection was not used")
-	}
+	return !warm || after.Connections == before.Connections
 }
 
 func send(t testing.TB, p provider.Provider, s ledger.Shipment, limit time.Duration) ledger.Outcome {

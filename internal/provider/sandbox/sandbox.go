@@ -1,5 +1,6 @@
 // Package sandbox is a provider without a network, for trying the gateway out: the recipient's name chooses
-// what happens. It keeps the promise of an idempotent contract within the life of its process.
+// what happens. It keeps the promise of an idempotent contract, and answers for every send key that it knows,
+// within the life of its process.
 //
 //	ok@…                     accepted, like any other name
 //	refuse@…                 refused
@@ -7,7 +8,8 @@
 //	credentials@…            our credentials are wrong
 //	throttle@…               throttled once for 2 s, then accepted
 //	unreachable@…            unreachable twice, then accepted
-//	timeout-after-accept@…   accepted, but the first answer is lost
+//	timeout-after-accept@…   accepted, but the first answer is lost; asked later, it is found
+//	timeout@…                lost on its way, every time; asked later, it is not found
 //
 // What it does not do: it sends nothing, and forgets everything with its process.
 package sandbox
@@ -87,6 +89,8 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 		o := answered(ledger.ResultThrottled, 429, "slow_down")
 		o.RetryAfter = 2 * time.Second
 		return o
+	case word == "timeout":
+		return ledger.Outcome{Cause: outbound.CauseTimeout}
 	case word == "unreachable" && k.calls <= 2:
 		return ledger.Outcome{Result: ledger.ResultUnreachable, Cause: outbound.CauseRefused}
 	}
@@ -97,8 +101,25 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	if word == "timeout-after-accept" && k.calls == 1 {
 		return ledger.Outcome{Cause: outbound.CauseTimeout}
 	}
+	return taken(s.SendKey)
+}
+
+// Ask tells whether the message under a key was taken.
+func (p *Provider) Ask(ctx context.Context, sendKey string) (ledger.Finding, ledger.Outcome) {
+	if ctx.Err() != nil {
+		return ledger.Unanswered, ledger.Outcome{Cause: outbound.CauseNotDialled}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.keys[sendKey]; k == nil || !k.taken {
+		return ledger.NotFound, answered(ledger.ResultUnknown, 404, "")
+	}
+	return ledger.Found, taken(sendKey)
+}
+
+func taken(sendKey string) ledger.Outcome {
 	o := answered(ledger.ResultAccepted, 200, "")
-	o.Receipt = "sandbox-" + s.SendKey[:min(12, len(s.SendKey))]
+	o.Receipt = "sandbox-" + sendKey[:min(12, len(sendKey))]
 	return o
 }
 

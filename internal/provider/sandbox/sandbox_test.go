@@ -9,8 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/provider"
 	"github.com/sendonce/sendonce/internal/provider/sandbox"
 )
+
+var _ provider.Asker = (*sandbox.Provider)(nil)
 
 func shipment(to string) ledger.Shipment {
 	id := ledger.Identity{ReminderID: to, Type: "t", Channel: "c"}
@@ -33,6 +36,7 @@ func TestTheRecipientChoosesWhatHappens(t *testing.T) {
 		"throttle@example.org":             {[]ledger.Result{ledger.ResultThrottled, ledger.ResultAccepted}, 1},
 		"unreachable@example.org":          {[]ledger.Result{ledger.ResultUnreachable, ledger.ResultUnreachable, ledger.ResultAccepted}, 1},
 		"timeout-after-accept@example.org": {[]ledger.Result{ledger.ResultUnknown, ledger.ResultAccepted}, 1},
+		"timeout@example.org":              {[]ledger.Result{ledger.ResultUnknown, ledger.ResultUnknown}, 0},
 	} {
 		p := sandbox.New("sandbox", ledger.Contract{})
 		var got []ledger.Result
@@ -70,6 +74,33 @@ func TestTheOutcomeCarriesItsEvidence(t *testing.T) {
 	}
 	if lost := p.Send(t.Context(), shipment("timeout-after-accept@x")); lost != (ledger.Outcome{Cause: "timeout"}) {
 		t.Errorf("a lost answer tells %+v", lost)
+	}
+}
+
+func TestAskedLaterItTellsWhatItTook(t *testing.T) {
+	p := sandbox.New("sandbox", ledger.Contract{Kind: ledger.Lookup})
+	for to, want := range map[string]ledger.Finding{
+		"ok@x": ledger.Found, "timeout-after-accept@x": ledger.Found,
+		"timeout@x": ledger.NotFound, "refuse@x": ledger.NotFound, "throttle@x": ledger.NotFound, "unreachable@x": ledger.NotFound,
+	} {
+		s := shipment(to)
+		if got, o := p.Ask(t.Context(), s.SendKey); got != ledger.NotFound || o != (ledger.Outcome{Status: 404, Cause: "status"}) {
+			t.Errorf("%s: %v %+v before anything was sent", to, got, o)
+		}
+		p.Send(t.Context(), s)
+		sends := p.Sends()
+		got, o := p.Ask(t.Context(), s.SendKey)
+		if got != want || p.Sends() != sends {
+			t.Errorf("%s: finding %v, want %v; a question sent %d", to, got, want, p.Sends()-sends)
+		}
+		if receipt := "sandbox-" + s.SendKey[:12]; (o.Receipt == receipt) != (want == ledger.Found) {
+			t.Errorf("%s: receipt %q", to, o.Receipt)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, o := p.Ask(ctx, shipment("ok@x").SendKey); got != ledger.Unanswered || o.Cause != "not_dialled" {
+		t.Errorf("too late: %v %+v", got, o)
 	}
 }
 

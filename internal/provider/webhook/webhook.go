@@ -5,8 +5,11 @@
 // webhook-id carries the send key (Standard Webhooks), and Idempotency-Key does so only where the contract
 // says that the receiver honours it, since for everybody else it is an invitation to replay.
 //
-// What it does not do: it follows no redirect, retries nothing, and asks no lookup address; that one is
-// taken for its place in the fingerprint.
+// Under a lookup contract the receiver can be asked what became of a send key ([Provider.Ask]), and under
+// any contract it may tell of its own accord ([Events]). Neither takes a word for more than it says: an
+// answer or event that is not exactly the documented one is none.
+//
+// What it does not do: it follows no redirect, retries nothing, and keeps nothing.
 package webhook
 
 import (
@@ -68,6 +71,9 @@ func New(c Config) (*Provider, error) {
 			}
 		}
 	}
+	if err := checkLookup(c); err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
 	p := &Provider{Config: c}
 	if c.Secret != "" {
 		signer, err := standardwebhooks.NewWebhook(c.Secret)
@@ -95,6 +101,18 @@ func checkURL(address string) error {
 		return errors.New("the address is no http or https URL with a host")
 	case u.User != nil:
 		return errors.New("credentials belong in a header, not in the address")
+	}
+	return nil
+}
+
+// checkLookup refuses a contract that nobody could keep, and an address that would ask about two keys.
+func checkLookup(c Config) error {
+	u, err := url.Parse(c.LookupURL)
+	switch {
+	case c.Contract.Kind == ledger.Lookup && c.LookupURL == "":
+		return errors.New("a lookup contract needs an address to ask at")
+	case err != nil || u.Query().Has("send_key"):
+		return errors.New("the lookup address has a send_key of its own")
 	}
 	return nil
 }
@@ -153,31 +171,46 @@ func (p *Provider) request(ctx context.Context, s ledger.Shipment) (*http.Reques
 	if err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
+	p.dress(ctx, req)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Webhook-Id", s.SendKey)
+	if p.Contract.Kind == ledger.Idempotent {
+		req.Header.Set("Idempotency-Key", s.SendKey)
+	}
+	if err := p.sign(req, s.SendKey, body); err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
+// dress gives a request what every request carries.
+func (p *Provider) dress(ctx context.Context, req *http.Request) {
 	if p.Propagate != nil {
 		p.Propagate(ctx, req.Header)
 	}
 	for name, values := range p.Headers {
 		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Webhook-Id", s.SendKey)
 	// Whatever Propagate wrote, these two are ours alone.
 	req.Header.Del("Idempotency-Key")
 	req.Header.Del("X-Idempotency-Key")
-	if p.Contract.Kind == ledger.Idempotent {
-		req.Header.Set("Idempotency-Key", s.SendKey)
+}
+
+// sign adds the signature, where requests are signed.
+func (p *Provider) sign(req *http.Request, id string, body []byte) error {
+	if p.signer == nil {
+		return nil
 	}
-	if p.signer != nil {
-		now := p.Now()
-		signature, err := p.signer.Sign(s.SendKey, now, body)
-		if err != nil {
-			return nil, fmt.Errorf("webhook: sign: %w", err)
-		}
-		req.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
-		req.Header.Set("Webhook-Signature", signature)
+	now := p.Now()
+	signature, err := p.signer.Sign(id, now, body)
+	if err != nil {
+		return fmt.Errorf("webhook: sign: %w", err)
 	}
-	return req, nil
+	req.Header.Set("Webhook-Id", id)
+	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	req.Header.Set("Webhook-Signature", signature)
+	return nil
 }
 
 // field is a string of the answer's JSON object, by its exact name; empty when there is none that can be

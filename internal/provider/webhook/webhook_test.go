@@ -83,7 +83,7 @@ func TestTheRequestIsTheDocumentedOne(t *testing.T) {
 func TestTheKeyIsAHeaderOnlyUnderAnIdempotentContract(t *testing.T) {
 	for kind, want := range map[ledger.ContractKind]bool{ledger.Blind: false, ledger.Lookup: false, ledger.Idempotent: true} {
 		var h providertest.Hostile
-		p := open(t, webhook.Config{URL: providertest.Serve(t, &h) + "/send", Contract: ledger.Contract{Kind: kind, Window: time.Hour}})
+		p := open(t, webhook.Config{URL: providertest.Serve(t, &h) + "/send", LookupURL: "https://a.example/", Contract: ledger.Contract{Kind: kind, Window: time.Hour}})
 		p.Send(t.Context(), providertest.Shipment(1))
 		req, _ := h.Last()
 		if got := req.Header.Get("Idempotency-Key"); (got == providertest.Shipment(1).SendKey) != want {
@@ -192,6 +192,8 @@ func TestAConfigurationThatCannotBeKeptIsRefused(t *testing.T) {
 		"other scheme":      {URL: "ftp://a.example/"},
 		"credentials in it": {URL: "https://u:p@a.example/"},
 		"lookup address":    {URL: "https://a.example/", LookupURL: "file:///etc/passwd"},
+		"nowhere to ask":    {URL: "https://a.example/", Contract: ledger.Contract{Kind: ledger.Lookup}},
+		"two keys to ask":   {URL: "https://a.example/", LookupURL: "https://a.example/?x=1&send_key=2"},
 		"replay header":     {URL: "https://a.example/", Headers: http.Header{"x-idempotency-key": {"1"}}},
 		"framing header":    {URL: "https://a.example/", Headers: http.Header{"Transfer-Encoding": {"chunked"}}},
 		"header injection":  {URL: "https://a.example/", Headers: http.Header{"X-A": {"a\r\nB: c"}}},
