@@ -298,8 +298,10 @@ func (m *Memory) Census(ctx context.Context) (ledger.Census, error) {
 		}
 		count := pending[e.State]
 		count.Count++
-		since := e.Updated
+		var since time.Time
 		switch e.State {
+		case ledger.Unknown:
+			since = e.DoubtSince
 		case ledger.Sending:
 			since = e.ClaimedAt.On(now)
 		case ledger.Waiting:

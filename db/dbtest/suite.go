@@ -42,6 +42,12 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"what is due comes oldest first, by provider", testDue},
 		{"who has waiting entries has a lane", testLanes},
 		{"holders that went silent are found", testLapsed},
+		{"what a provider is to be asked about comes oldest first", testAsks},
+		{"what is unknown is paged by its doubt without gap or repeat", testUnknown},
+		{"an act comes back as it was written", testActs},
+		{"an act is written with its entry, or neither", testActOrNothing},
+		{"of many deciders one wins", testManyDeciders},
+		{"an epoch is one for all readings", testEpoch},
 		{"a gate is swapped by version", testGates},
 		{"the census counts what needs attention", testCensus},
 		{"an ended context writes nothing and is no refusal", testEndedContext},
@@ -263,6 +269,8 @@ func testConstraints(t *testing.T, s Store) {
 		{"an owner nobody knows", waiting(identity(0), 0), func(e *ledger.Entry) { e.Owner = "nobody" }},
 		{"a reason for a missing receipt nobody knows", sent(identity(0)), func(e *ledger.Entry) { e.Receipt, e.Missing = "", "lost" }},
 		{"a count below zero", sent(identity(0)), func(e *ledger.Entry) { e.Lapses = -1 }},
+		{"a count of answers below zero", unknown(identity(0)), func(e *ledger.Entry) { e.Asked = -1 }},
+		{"a question about what is not unknown", sent(identity(0)), func(e *ledger.Entry) { e.AskAt = ledger.In(1) }},
 	} {
 		refused := func(how string, err error) {
 			t.Helper()

@@ -391,8 +391,14 @@ func testCensus(t *testing.T, s Store) {
 	texted := waiting(identity(6), -time.Second)
 	texted.Provider = "texter"
 	mustCreate(t, s, texted)
-	first := mustCreate(t, s, unknown(identity(7)))
-	mustCreate(t, s, unknown(identity(8)))
+	now := oldest.Updated
+	doubted := func(n int, since time.Time) {
+		e := unknown(identity(n))
+		e.DoubtSince = since
+		mustCreate(t, s, e)
+	}
+	doubted(7, now.Add(-time.Minute))
+	doubted(8, now.Add(-time.Hour))
 	for n, class := range []ledger.Class{ledger.ClassPermanent, ledger.ClassPermanent, ledger.ClassMalformed} {
 		mustCreate(t, s, dead(identity(20+n), class))
 	}
@@ -410,7 +416,7 @@ func testCensus(t *testing.T, s Store) {
 		Pending: []ledger.PendingCount{
 			{State: ledger.Sending, Count: 2, Since: at(oldest.ClaimedAt)},
 			{State: ledger.Waiting, Count: 4, Since: at(overdue.Wake)},
-			{State: ledger.Unknown, Count: 2, Since: first.Updated},
+			{State: ledger.Unknown, Count: 2, Since: now.Add(-time.Hour)},
 		},
 		Dead:  map[ledger.Class]int64{ledger.ClassPermanent: 2, ledger.ClassMalformed: 1},
 		Ready: map[string]int64{"mailer": 2, "texter": 1},

@@ -56,6 +56,41 @@ func rows(t *testing.T, url, query string) string {
 	return strings.Join(lines, "\n")
 }
 
+// A statement that waited for a lock must not judge a lease by the time at which its transaction began.
+func TestTheLedgersClockGoesOnInsideATransaction(t *testing.T) {
+	url := pgserver.URL(t)
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, second time.Time
+	if err := tx.QueryRow(t.Context(), "select ledger_now()").Scan(&first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "select pg_sleep(0.01)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.QueryRow(t.Context(), "select ledger_now()").Scan(&second); err != nil {
+		t.Fatal(err)
+	}
+	if passed := second.Sub(first); passed < 10*time.Millisecond {
+		t.Errorf("the clock went on by %v in 10 ms", passed)
+	}
+}
+
 func TestManyMayMigrateAtOnce(t *testing.T) {
 	url := pgserver.URL(t)
 	var all sync.WaitGroup

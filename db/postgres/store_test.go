@@ -32,8 +32,8 @@ func TestPostgresIsAStore(t *testing.T) {
 	})
 }
 
-func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
-	dbtest.Run(t, func(t *testing.T) dbtest.Store {
-		return open(t, postgres.Options{URL: pgserver.URL(t), MaxConns: 16, Pooler: true})
+func TestPostgresNoticesThatItChanged(t *testing.T) {
+	dbtest.RunNotices(t, func(t *testing.T) dbtest.Store {
+		return open(t, postgres.Options{URL: pgserver.URL(t), MaxConns: 8})
 	})
 }

@@ -86,7 +86,7 @@ WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -172800000000);
 SELECT count(*) AS entries, min(wake) AS since FROM entries WHERE wake IS NOT NULL AND state = 'waiting';
 
 -- name: CountUnknown :one
-SELECT count(*) AS entries, min(updated) AS since FROM entries
+SELECT count(*) AS entries, min(doubt_since) AS since FROM entries
 WHERE doubt_since IS NOT NULL AND state = 'unknown';
 
 -- name: CountDead :many

@@ -35,6 +35,7 @@ type Inquiry struct {
 	By       Visit
 	Provider string
 	Finding  Finding
+	Early    bool    // it was not due yet: what was not found then may be found in time
 	Outcome  Outcome // the evidence: receipt, status, request id, cause; its Result is not read
 	Started  time.Time
 	Finished time.Time
@@ -46,9 +47,10 @@ func (r Rules) CanAsk(e Entry) bool {
 	return r.Bound.Contract.Kind == Lookup && r.Bound.Provider != "" && r.Bound.Fingerprint == e.Fingerprint && len(r.Asks) > 0
 }
 
-// Asked records the answer to an inquiry, and reports whether there is anything to record. Found proves the send whatever
-// the entry's state is by now; the rest concerns only what is still unknown. After the last "not found" it
-// is left to a person, unless the type's policy takes the risk of sending again.
+// Asked records the answer to an inquiry, and reports whether there is anything to record. Found proves the
+// send whatever the entry's state is by now; the rest concerns only what is still unknown. After the last
+// "not found" it is left to a person, unless the type's policy takes the risk of sending again. One that came
+// early is recorded and not counted: the waits between the questions give a provider time to know.
 func Asked(e Entry, q Inquiry, r Rules, now time.Time) (Change, bool) {
 	if q.Finding != Found && e.State != Unknown {
 		return Change{}, false
@@ -56,12 +58,17 @@ func Asked(e Entry, q Inquiry, r Rules, now time.Time) (Change, bool) {
 	next, reason := e, ReasonUnansweredYet
 	switch q.Finding {
 	case Found:
-		if next, reason = proven(e, q.Outcome.Receipt); e.State == Sent && reason != ReasonLateAcceptance {
-			return Change{}, false // it was proven otherwise meanwhile: the answer is about the same key
+		if next, reason = provenSomehow(e, q.Outcome.Receipt); reason == ReasonReplayed {
+			return Change{}, false // it was proven otherwise meanwhile
 		}
 	case NotFound:
 		reason = ReasonNotFound
-		next = notFound(e, r, now)
+		if !q.Early {
+			next = notFound(e, r, now)
+		}
+		if next.State == Waiting {
+			reason = next.Reason
+		}
 	default:
 		next.AskAt = In(askAgain(e, r, now))
 	}

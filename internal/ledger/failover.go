@@ -12,16 +12,21 @@ type Failover struct {
 func (f Failover) happened() bool { return !f.Noticed.IsZero() && f.Window > 0 }
 
 // forgot tells whether an entry about to be born may have stood and been sent before: what brings it was
-// published, and could be sent, before the change was noticed.
-func (f Failover) forgot(e Entry, notBefore time.Time) bool {
-	return f.happened() && e.Published.Before(f.Noticed) && notBefore.Before(f.Noticed)
+// published, and could be sent, before the change was noticed. Where nobody says when it was published, the
+// broker's counter tells that it is not new.
+func (f Failover) forgot(e Entry, v Visit, now time.Time) bool {
+	if !f.happened() || !v.NotYet.Before(f.Noticed) {
+		return false
+	}
+	undated := !e.Published.Before(now.Truncate(time.Microsecond))
+	return e.Published.Before(f.Noticed) || undated && v.Count > 1 && now.Before(f.Noticed.Add(f.Window))
 }
 
 // overtook tells whether a waiting entry's claim may have been forgotten: it was due before the change was
-// noticed, and nothing was written to it since, but was due or written within the window before.
-func (f Failover) overtook(e Entry, due time.Time) bool {
-	return f.happened() && !e.InDoubt() && due.Before(f.Noticed) && e.Updated.Before(f.Noticed) &&
-		later(due, e.Updated).After(f.Noticed.Add(-f.Window))
+// noticed. Whatever puts it to wait again dates its due anew, so it is doubted once; how long it had been due
+// proves nothing, since a gate or a backlog may have held it until the last moment.
+func (f Failover) overtook(e Entry, now time.Time) bool {
+	return f.happened() && !e.InDoubt() && e.Due.On(now).Before(f.Noticed)
 }
 
 // forgotten is what becomes of an entry whose send may have been forgotten: in doubt since the first moment

@@ -35,13 +35,18 @@ func route(kind ContractKind) Route {
 func rules(kind ContractKind, changes ...func(*Rules)) Rules {
 	r := Rules{
 		Lease: lease, Margin: margin, Channel: route(kind), Bound: route(kind), OnUnknown: Hold,
-		MaxAttempts: attempts, MaxLapses: maxLapses, RetriesBy: OwnerBroker, TakeoverAfter: takeover,
+		MaxAttempts: attempts, MaxLapses: maxLapses, RetriesBy: OwnerBroker, TakeoverAfter: takeover, Asks: asks(),
 	}
 	for _, change := range changes {
 		change(&r)
 	}
 	return r
 }
+
+// asks are the waits before each question to a lookup provider.
+func asks() []time.Duration { return []time.Duration{10 * time.Second, time.Minute, time.Hour} }
+
+func askedBefore(n int) func(*Entry) { return func(e *Entry) { e.Asked = n } }
 
 func onUnknown(p OnUnknown) func(*Rules) { return func(r *Rules) { r.OnUnknown = p } }
 
@@ -148,7 +153,7 @@ func attempt(result Result, wait time.Duration) Attempt {
 func stored(c Change, now time.Time) Entry {
 	e := c.Entry
 	e.Version++
-	for _, m := range []*Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake} {
+	for _, m := range []*Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake, &e.AskAt} {
 		*m = At(m.On(now))
 	}
 	e.Updated = now

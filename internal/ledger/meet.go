@@ -81,8 +81,8 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 		e.Owner = OwnerLedger
 		return create(rest(e, wait, ReasonScheduled, r, now), v)
 	}
-	if r.Failover.forgot(e, v.NotYet) {
-		return tellingOf(ReasonLedgerChanged, create(forgotten(e, e.Published, r, now), v))
+	if r.Failover.forgot(e, v, now) {
+		return tellingOfChange(create(forgotten(e, e.Published, r, now), v))
 	}
 	if v.Origin == OriginPush && r.RetriesBy == OwnerLedger {
 		return create(rest(e, 0, ReasonLedgerRetries, r, now), v)
@@ -106,9 +106,8 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 
 // take claims a waiting entry that is due, or ends it where it may not be sent any more.
 func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
-	if due := e.Due.On(now); f.Admission.Refusal == "" && r.Failover.overtook(e, due) {
-		// Before any other write, which would hide that nothing was written since.
-		return tellingOf(ReasonLedgerChanged, swap(forgotten(e, due, r, now), decision(v)))
+	if f.Admission.Refusal == "" && r.Failover.overtook(e, now) {
+		return tellingOfChange(swap(forgotten(e, e.Due.On(now), r, now), decision(v)))
 	}
 	if v.Origin == OriginWorker && e.Owner == OwnerBroker {
 		return swap(takeOver(e, ReasonTakenOver), decision(v))
@@ -327,6 +326,14 @@ func swap(e Entry, event *Event) Step {
 func tellingOf(why Reason, step Step) Step {
 	step.Change.Event.Reason = why
 	return step
+}
+
+// tellingOfChange tells the timeline that the database changed, unless there is a risk to tell of.
+func tellingOfChange(step Step) Step {
+	if step.Change.Entry.Reason == ReasonRiskTaken {
+		return step
+	}
+	return tellingOf(ReasonLedgerChanged, step)
 }
 
 // told fills in where the event left the entry.

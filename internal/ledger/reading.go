@@ -1,6 +1,9 @@
 package ledger
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Reading is an entry as it was read, and by what.
 type Reading struct {
@@ -46,6 +49,19 @@ type Story struct {
 	Acts      []Act // of people, in order
 }
 
+// Run is a sweep that a person started, as far as it has come.
+type Run struct {
+	By       string
+	Started  time.Time
+	Finished time.Time // zero while it runs
+	Unknown  int       // entries passed over
+	Asked    int       // questions put to their providers
+	Failed   int       // entries that could not be asked about or written
+}
+
+// ErrRunning : a sweep that a person started is still under way.
+var ErrRunning = errors.New("ledger: a run is under way")
+
 // Census counts what needs somebody's attention; what is sent is not counted.
 type Census struct {
 	Now     time.Time
@@ -55,7 +71,7 @@ type Census struct {
 }
 
 // PendingCount is how many entries stand in one pending state, and what the age of the oldest of them counts
-// from: the claim of a sending one, the wake of a waiting one, the last write of an unknown one. Of sending
+// from: the claim of a sending one, the wake of a waiting one, the start of the doubt about an unknown one. Of sending
 // ones a store may leave out those claimed more than two hours ago.
 type PendingCount struct {
 	State State

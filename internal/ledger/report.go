@@ -39,10 +39,14 @@ type Report struct {
 // not hold, since it may have been forgotten by a database that changed. The rest changes no state: what
 // bounced is not sent again by us.
 func Heard(e Entry, report Report) (Change, bool) {
-	next, reason := e, reportReasons[report.Kind]
+	reason := reportReasons[report.Kind]
+	next := e
 	if report.Kind == ReportAccepted || report.Kind == ReportDelivered {
 		var news Reason
-		switch next, news = heardProof(e, report); {
+		if e.Absent() {
+			e = forgottenBy(report)
+		}
+		switch next, news = provenSomehow(e, report.Receipt); {
 		case news != ReasonReplayed:
 			reason = news
 		case report.Kind == ReportAccepted:
@@ -59,24 +63,12 @@ func Heard(e Entry, report Report) (Change, bool) {
 	return Change{Entry: next, Event: event}, true
 }
 
-// heardProof is proof by a report. Unlike a late holder's it is about whichever attempt was accepted: a
-// receipt that was missing is filled in.
-func heardProof(e Entry, report Report) (Entry, Reason) {
-	switch {
-	case e.Absent():
-		e = Entry{
-			Identity: report.Identity, SendKey: report.Identity.SendKey(), Provider: report.Provider,
-			Source: report.Provider, Published: report.At,
-		}
-	case e.State == Sent && e.Missing == MissingUnread:
-		if report.Receipt == "" {
-			return e, ReasonReplayed
-		}
-		return accepted(e, report.Receipt, e.Reason), ReasonLateAcceptance
-	case e.State == Sent && e.Missing == "" && report.Receipt == "":
-		return e, ReasonReplayed
+// forgottenBy is the entry that a provider knows and the ledger does not hold.
+func forgottenBy(report Report) Entry {
+	return Entry{
+		Identity: report.Identity, SendKey: report.Identity.SendKey(), Provider: report.Provider,
+		Source: report.Provider, Published: report.At,
 	}
-	return proven(e, report.Receipt)
 }
 
 var reportReasons = map[ReportKind]Reason{

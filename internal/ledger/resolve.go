@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -40,6 +42,8 @@ func Resolve(e Entry, by Resolution, now time.Time) (Change, error) {
 		return Change{}, ErrNotFound
 	case e.Version != by.Version:
 		return Change{}, ErrStale
+	case !slices.Contains(Verdicts(), by.Verdict):
+		return Change{}, fmt.Errorf("ledger: no verdict %q", by.Verdict)
 	case e.State != Unknown && (e.State != Waiting || !e.InDoubt()):
 		return Change{}, ErrNotInDoubt
 	}

@@ -168,11 +168,27 @@ func proven(e Entry, receipt string) (Entry, Reason) {
 	case e.State != Sent, e.Missing == MissingAssumed, e.Missing == MissingResolved:
 		// What was open, assumed, or said by a person, is proven now.
 		return accepted(e, receipt, ReasonLateAcceptance), ReasonLateAcceptance
+	case e.Missing == MissingUnread && e.Reason == ReasonLateAcceptance:
+		// Its provider said so before its holder did: that is one send, told twice.
+		return accepted(e, receipt, ReasonLateAcceptance), ReasonReplayed
 	case e.Receipt != "" && e.Receipt == receipt:
 		return e, ReasonReplayed
 	default:
 		return e, ReasonPossibleSecondSend
 	}
+}
+
+// provenSomehow is proof that is about no attempt in particular: a report, or what a lookup found. It may
+// tell nothing new of what is sent, or fill in the receipt that was missing.
+func provenSomehow(e Entry, receipt string) (Entry, Reason) {
+	switch {
+	case e.State != Sent || e.Missing == MissingAssumed || e.Missing == MissingResolved:
+	case receipt == "":
+		return e, ReasonReplayed
+	case e.Missing == MissingUnread:
+		return accepted(e, receipt, e.Reason), ReasonLateAcceptance
+	}
+	return proven(e, receipt)
 }
 
 func attemptEvent(a Attempt, kind EventKind) *Event {

@@ -56,7 +56,7 @@ func (p plan) rules(e Entry) Rules {
 	return Rules{
 		Lease: lease, Margin: margin, Channel: p.routes[p.channel], Bound: p.routes[e.Provider],
 		OnUnknown: p.onUnknown, MaxAttempts: attempts, MaxLapses: maxLapses,
-		RetriesBy: OwnerBroker, TakeoverAfter: takeover,
+		RetriesBy: OwnerBroker, TakeoverAfter: takeover, Asks: asks(),
 	}
 }
 

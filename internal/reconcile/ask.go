@@ -16,30 +16,27 @@ const (
 // ask asks one provider, one question at a time, about what is due for a question, until ctx ends.
 func (d *Desk) ask(ctx context.Context, provider string) {
 	for ctx.Err() == nil {
-		if asked := d.Questions(ctx, provider); asked == asksBatch {
+		if asked := d.Questions(ctx, provider); asked >= asksBatch {
 			continue // there may be more
 		}
 		idle(ctx, d.Sweep)
 	}
 }
 
-// Questions asks one provider about what is due for a question now, and answers how many that were; 0 where
-// the ledger failed, so that nobody asks without end what cannot be recorded.
+// Questions asks one provider about what is due for a question now, and answers how many of the answers
+// were recorded. It is not for use beside Run.
 func (d *Desk) Questions(ctx context.Context, provider string) int {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	due, err := d.Agenda.Asks(bounded, provider, asksBatch)
-	for _, id := range due {
-		if err != nil || ctx.Err() != nil {
-			break
-		}
-		_, err = d.question(ctx, id, false)
-	}
+	unrecorded := d.unrecorded[provider]
+	due, err := d.Agenda.Asks(bounded, provider, asksBatch+unrecorded.count())
 	d.failed(ctx, err)
-	if err != nil {
-		return 0
-	}
-	return len(due)
+	asked, err := unrecorded.each(ctx, due, func(ctx context.Context, id ledger.Identity) error {
+		_, err := d.question(ctx, id, false)
+		return err
+	})
+	d.failed(ctx, err)
+	return asked
 }
 
 // question asks an unknown entry's provider whether it took it, and records the answer. early asks also
@@ -58,6 +55,7 @@ func (d *Desk) question(ctx context.Context, id ledger.Identity, early bool) (as
 		return false, nil // another replica asked meanwhile
 	}
 	inquiry := ledger.Inquiry{By: bySweep(), Provider: seen.Entry.Provider}
+	inquiry.Early = seen.Entry.AskAt.On(seen.Now).After(seen.Now)
 	begun := d.Clock()
 	inquiry.Started = seen.Now
 	inquiry.Finding, inquiry.Outcome = d.Providers.Ask(ctx, seen.Entry.Provider, seen.Entry.SendKey)
@@ -67,20 +65,27 @@ func (d *Desk) question(ctx context.Context, id ledger.Identity, early bool) (as
 
 // record writes an answer over the entry that was asked about. Where the entry has moved on, only proof is
 // written over what it became; another "not found" would count one answer twice.
-func (d *Desk) record(ctx context.Context, seen ledger.Reading, q ledger.Inquiry) (err error) {
+func (d *Desk) record(ctx context.Context, seen ledger.Reading, q ledger.Inquiry) error {
+	var failure error
 	for range maxPasses {
 		change, news := ledger.Asked(seen.Entry, q, d.Rules(seen.Entry), seen.Now)
 		if !news {
 			return nil
 		}
-		if _, err = d.put(ctx, change); err == nil || q.Finding != ledger.Found {
+		_, err := d.put(ctx, change)
+		switch {
+		case err == nil && change.Event.Reason == ledger.ReasonPossibleSecondSend:
+			d.tellLate(change.Event.Reason)
+			return nil
+		case err == nil || q.Finding != ledger.Found:
 			return unlessStale(err)
 		}
+		failure = err
 		if seen, err = d.load(ctx, seen.Entry.Identity); err != nil {
 			return err // its question is due still, and is asked again
 		}
 	}
-	return err
+	return failure
 }
 
 // arm plans the questions about entries that nobody asks about, since their provider could not be asked when

@@ -81,8 +81,9 @@ type Options struct {
 // Desk sweeps, and carries out what people and providers say.
 type Desk struct {
 	Options
-	sweep sweep
-	runs  runs
+	sweep      sweep
+	unrecorded map[string]*stuck // by lookup provider: what it said and nobody could record
+	runs       runs
 }
 
 // New is a desk; every option must be set but those that say so.
@@ -93,7 +94,11 @@ func New(o Options) *Desk {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Desk{Options: o, runs: runs{wanted: make(chan struct{}, 1)}}
+	d := &Desk{Options: o, unrecorded: map[string]*stuck{}, runs: runs{wanted: make(chan struct{}, 1)}}
+	for _, name := range o.Providers.Names() {
+		d.unrecorded[name] = &stuck{}
+	}
+	return d
 }
 
 // Bounds of what a desk does at once.

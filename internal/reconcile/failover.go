@@ -22,10 +22,11 @@ type Failovers struct {
 	window time.Duration
 	told   func(ledger.Failover) // told when this replica learns of one
 
-	mu      sync.Mutex
-	epoch   string // the one of the last reading
-	noticed time.Time
-	learned bool
+	learning chan struct{} // held while the log is asked, so that one asks for all
+	mu       sync.Mutex
+	epoch    string // the one of the last reading
+	noticed  time.Time
+	learned  bool
 }
 
 // NewFailovers keeps watch; window is how long before a change commits may be forgotten, 0 where none ever
@@ -34,23 +35,46 @@ func NewFailovers(log EpochLog, window time.Duration, told func(ledger.Failover)
 	if told == nil {
 		told = func(ledger.Failover) {}
 	}
-	return &Failovers{log: log, window: window, told: told}
+	return &Failovers{log: log, window: window, told: told, learning: make(chan struct{}, 1)}
 }
 
-// Failover is what a reading of this epoch has to reckon with.
+// Failover is what a reading of this epoch has to reckon with. It is an error where that cannot be learned:
+// then nothing may be decided on the reading.
 func (f *Failovers) Failover(ctx context.Context, epoch string) (ledger.Failover, error) {
+	if last, known := f.known(epoch); known {
+		return last, nil
+	}
+	select {
+	case f.learning <- struct{}{}:
+		defer func() { <-f.learning }()
+	case <-ctx.Done():
+		return ledger.Failover{}, fmt.Errorf("reconcile: epoch: %w", ctx.Err())
+	}
+	if last, known := f.known(epoch); known {
+		return last, nil
+	}
+	return f.learn(ctx, epoch)
+}
+
+func (f *Failovers) known(epoch string) (ledger.Failover, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.learned && epoch == f.epoch {
-		return ledger.Failover{Noticed: f.noticed, Window: f.window}, nil
-	}
+	return ledger.Failover{Noticed: f.noticed, Window: f.window}, f.learned && epoch == f.epoch
+}
+
+func (f *Failovers) learn(ctx context.Context, epoch string) (ledger.Failover, error) {
+	f.mu.Lock()
+	again := f.learned
+	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	noticed, err := f.log.Notice(ctx, epoch, f.learned)
+	noticed, err := f.log.Notice(ctx, epoch, again)
 	if err != nil {
 		return ledger.Failover{}, fmt.Errorf("reconcile: epoch: %w", err)
 	}
+	f.mu.Lock()
 	f.epoch, f.noticed, f.learned = epoch, noticed, true
+	f.mu.Unlock()
 	last := ledger.Failover{Noticed: noticed, Window: f.window}
 	if !noticed.IsZero() {
 		f.told(last)

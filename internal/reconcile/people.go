@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
 )
@@ -66,7 +65,7 @@ func (d *Desk) Hear(ctx context.Context, report ledger.Report) (recorded bool, e
 		if err != nil {
 			return false, fmt.Errorf("reconcile: report: %w", err)
 		}
-		if heard, err := d.heard(ctx, report); err != nil || heard {
+		if news, err := d.credible(ctx, seen.Entry, report); err != nil || !news {
 			return false, err
 		}
 		change, news := ledger.Heard(seen.Entry, report)
@@ -85,18 +84,25 @@ func (d *Desk) Hear(ctx context.Context, report ledger.Report) (recorded bool, e
 	return false, fmt.Errorf("reconcile: report: %w", ledger.ErrStale)
 }
 
-// heard tells whether the report stands in the timeline already.
-func (d *Desk) heard(ctx context.Context, report ledger.Report) (bool, error) {
+// credible tells whether a report is to be taken up: it has not been already, and it comes from the provider
+// that has the entry or was called for it, or, of an entry that the ledger does not hold, that its channel
+// leads to. One provider's word proves nothing about another's sends.
+func (d *Desk) credible(ctx context.Context, e ledger.Entry, report ledger.Report) (bool, error) {
 	timeline, err := d.Records.Timeline(ctx, report.Identity)
 	if err != nil {
 		return false, fmt.Errorf("reconcile: report: %w", err)
 	}
+	itsOwn := e.Provider == report.Provider
+	if e.Absent() {
+		itsOwn = d.Rules(ledger.Entry{Identity: report.Identity}).Channel.Provider == report.Provider
+	}
 	for _, line := range timeline {
 		if line.Kind == ledger.EventReport && line.Message == report.Message && line.Provider == report.Provider {
-			return true, nil
+			return false, nil
 		}
+		itsOwn = itsOwn || line.Kind != ledger.EventReport && line.Provider == report.Provider
 	}
-	return false, nil
+	return itsOwn, nil
 }
 
 func (d *Desk) tellLate(reason ledger.Reason) {
@@ -105,47 +111,34 @@ func (d *Desk) tellLate(reason ledger.Reason) {
 	}
 }
 
-// Run of a sweep that a person started, as far as it has come.
-type Run struct {
-	By       string
-	Started  time.Time
-	Finished time.Time // zero while it runs
-	Unknown  int       // entries passed over
-	Asked    int       // questions put to their providers
-	Failed   int       // entries that could not be asked about or written
-}
-
 // runs holds the last one of this replica.
 type runs struct {
 	wanted chan struct{} // one that waits for Run to take it up
 	mu     sync.Mutex
-	last   Run
+	last   ledger.Run
 }
 
-// ErrRunning : a sweep that a person started is still under way.
-var ErrRunning = errors.New("reconcile: a run is under way")
-
 // Start begins a sweep now: every unknown entry's provider is asked that can be, due or not. It answers when
-// the act is in the audit; [Desk.LastRun] tells how it goes. One runs at a time, else [ErrRunning].
-func (d *Desk) Start(ctx context.Context, act ledger.Act) (Run, error) {
+// the act is in the audit; [Desk.LastRun] tells how it goes. One runs at a time, else [ledger.ErrRunning].
+func (d *Desk) Start(ctx context.Context, act ledger.Act) (ledger.Run, error) {
 	d.runs.mu.Lock()
 	defer d.runs.mu.Unlock()
 	if !d.runs.last.Started.IsZero() && d.runs.last.Finished.IsZero() {
-		return d.runs.last, ErrRunning
+		return d.runs.last, ledger.ErrRunning
 	}
 	act.ID, act.Verb = d.Token(), "reconcile"
 	recorded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	if err := d.Records.Record(recorded, act); err != nil {
-		return Run{}, fmt.Errorf("reconcile: run: %w", err)
+		return ledger.Run{}, fmt.Errorf("reconcile: run: %w", err)
 	}
-	d.runs.last = Run{By: act.By, Started: d.Clock()}
+	d.runs.last = ledger.Run{By: act.By, Started: d.Clock()}
 	d.runs.wanted <- struct{}{} // there is room: no run is under way
 	return d.runs.last, nil
 }
 
-// LastRun is the last sweep that a person started on this replica; the zero Run where there was none.
-func (d *Desk) LastRun() Run {
+// LastRun is the last sweep that a person started on this replica; the zero value where there was none.
+func (d *Desk) LastRun() ledger.Run {
 	d.runs.mu.Lock()
 	defer d.runs.mu.Unlock()
 	return d.runs.last
@@ -166,7 +159,7 @@ func (d *Desk) takeUp(ctx context.Context) {
 func (d *Desk) run(ctx context.Context) {
 	err := d.eachUnknown(ctx, func(e ledger.Entry) error {
 		asked, err := d.question(ctx, e.Identity, true)
-		d.count(func(r *Run) {
+		d.count(func(r *ledger.Run) {
 			r.Unknown++
 			if asked {
 				r.Asked++
@@ -178,10 +171,10 @@ func (d *Desk) run(ctx context.Context) {
 		return err
 	})
 	d.failed(ctx, err)
-	d.count(func(r *Run) { r.Finished = d.Clock() })
+	d.count(func(r *ledger.Run) { r.Finished = d.Clock() })
 }
 
-func (d *Desk) count(how func(*Run)) {
+func (d *Desk) count(how func(*ledger.Run)) {
 	d.runs.mu.Lock()
 	defer d.runs.mu.Unlock()
 	how(&d.runs.last)

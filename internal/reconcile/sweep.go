@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,8 +14,6 @@ import (
 const (
 	lapsedBatch   = 256                        // silent holders' entries
 	strangerBatch = 512                        // entries of one provider that no lane looks after
-	stuckLimit    = 1024                       // entries that a round passes over, since the last could not help them
-	retryStuck    = 8                          // rounds after which it tries them again
 	visitsAtOnce  = 16                         // a round's visits in flight
 	lookBack      = time.Hour                  // how old a claim may be, in most rounds
 	lookFar       = 48 * time.Hour             // and in some
@@ -25,24 +22,27 @@ const (
 	longLook      = time.Minute                // for one look, since the first reads the whole ledger
 )
 
-// sweep is what one replica remembers from round to round.
+// sweep is what one replica remembers of its looks for silent holders.
 type sweep struct {
-	round     int
-	stuck     map[ledger.Identity]bool // what the last rounds could not help
+	stuck     stuck
 	lookedAll bool
 	lookedFar time.Time
 }
 
-// Run sweeps until ctx ends, and asks each lookup provider beside it, so that one that hangs holds up nobody
-// else.
+// Run sweeps until ctx ends: for silent holders, for what waits where no lane works, and for what each lookup
+// provider is to be asked, side by side, so that none holds up another.
 func (d *Desk) Run(ctx context.Context) {
 	var loops sync.WaitGroup
-	loops.Go(func() {
-		for ctx.Err() == nil {
-			d.Round(ctx)
-			idle(ctx, d.Sweep)
-		}
-	})
+	every := func(do func(context.Context)) {
+		loops.Go(func() {
+			for ctx.Err() == nil {
+				do(ctx)
+				idle(ctx, d.Sweep)
+			}
+		})
+	}
+	every(d.holders)
+	every(d.strangers)
 	loops.Go(func() { d.takeUp(ctx) })
 	for _, name := range d.Providers.Names() {
 		if d.Providers.Route(name).Contract.Kind == ledger.Lookup {
@@ -52,14 +52,17 @@ func (d *Desk) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// Round looks once after everything but the questions to providers. It is not for concurrent use; Run calls
-// it, and a test may.
+// Round looks once after everything but the questions to providers. It is not for use beside Run.
 func (d *Desk) Round(ctx context.Context) {
-	d.sweep.round++
-	d.failed(ctx, d.Failovers.look(ctx))
-	far := d.lapses(ctx)
+	d.holders(ctx)
 	d.strangers(ctx)
-	if far {
+}
+
+// holders looks for those that went silent, and seldom for unknown entries that nobody asks about; and it
+// notices a database that changed where nobody reads.
+func (d *Desk) holders(ctx context.Context) {
+	d.failed(ctx, d.Failovers.look(ctx))
+	if far := d.lapses(ctx); far {
 		d.failed(ctx, d.arm(ctx))
 	}
 }
@@ -76,7 +79,7 @@ func (d *Desk) lapses(ctx context.Context) (far bool) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, longLook)
 	defer cancel()
-	silent, err := d.Agenda.Lapsed(bounded, within, lapsedBatch+len(s.stuck))
+	silent, err := d.Agenda.Lapsed(bounded, within, lapsedBatch+s.stuck.count())
 	if err != nil {
 		d.failed(ctx, err)
 		return false
@@ -84,23 +87,8 @@ func (d *Desk) lapses(ctx context.Context) (far bool) {
 	if far && len(silent) < lapsedBatch {
 		s.lookedAll, s.lookedFar = true, d.Clock()
 	}
-	again := s.round%retryStuck == 0
-	stuck := make(map[ledger.Identity]bool)
-	for _, id := range silent {
-		if ctx.Err() != nil {
-			return far
-		}
-		skip := s.stuck[id] && !again
-		if !skip {
-			err := d.lapse(ctx, id)
-			d.failed(ctx, err)
-			skip = err != nil
-		}
-		if skip && len(stuck) < stuckLimit {
-			stuck[id] = true
-		}
-	}
-	s.stuck = stuck
+	_, err = s.stuck.each(ctx, silent, d.lapse)
+	d.failed(ctx, err)
 	return far
 }
 
@@ -111,10 +99,7 @@ func (d *Desk) lapse(ctx context.Context, id ledger.Identity) error {
 		return err
 	}
 	_, err = d.put(ctx, ledger.Lapse(seen.Entry, bySweep(), d.Rules(seen.Entry), seen.Now))
-	if errors.Is(err, ledger.ErrStale) {
-		return nil // its holder came back, or another replica was faster
-	}
-	return err
+	return unlessStale(err) // its holder came back, or another replica was faster
 }
 
 // strangers visits what waits where no lane works, because the provider is not configured or its gate is

@@ -179,7 +179,7 @@ func (q *Queries) CountSending(ctx context.Context) (CountSendingRow, error) {
 }
 
 const countUnknown = `-- name: CountUnknown :one
-SELECT count(*) AS entries, min(updated) AS since FROM entries
+SELECT count(*) AS entries, min(doubt_since) AS since FROM entries
 WHERE doubt_since IS NOT NULL AND state = 'unknown'
 `
 

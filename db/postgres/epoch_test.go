@@ -1,0 +1,69 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/sendonce/sendonce/db/dbtest/pgserver"
+	"github.com/sendonce/sendonce/db/postgres"
+)
+
+// The gateway's role is seldom the one that owns the server: every reading must work for it, and tell the
+// timeline at the least.
+func TestAnOrdinaryRoleIsToldTheEpoch(t *testing.T) {
+	ctx := context.Background()
+	raw := pgserver.URL(t)
+	s := open(t, postgres.Options{URL: raw})
+	whole, err := s.Epoch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	system, timeline, parted := strings.Cut(whole, "/")
+	if !parted || system == "" || len(timeline) != 8 {
+		t.Fatalf("epoch %q, want the system's name and eight digits of its timeline", whole)
+	}
+	role := "ordinary_" + strings.TrimPrefix(databaseOf(t, raw), "sendonce_test_")
+	rows(t, raw, `CREATE ROLE `+role+` LOGIN PASSWORD 'x'`)
+	t.Cleanup(func() {
+		rows(t, raw, `DROP OWNED BY `+role)
+		rows(t, raw, `DROP ROLE `+role)
+	})
+	rows(t, raw, `GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO `+role)
+	u, _ := url.Parse(raw)
+	u.User = url.UserPassword(role, "x")
+	ordinary, err := postgres.Open(ctx, postgres.Options{URL: u.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ordinary.Close()
+	for _, step := range []struct {
+		grants string
+		want   string
+	}{
+		{`REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`, timeline},
+		{`GRANT EXECUTE ON FUNCTION pg_control_system() TO ` + role, whole},
+	} {
+		rows(t, raw, step.grants)
+		seen, err := ordinary.Load(ctx, identity("r"))
+		if err != nil || seen.Epoch != step.want {
+			t.Errorf("after %s: epoch %q, %v; want %q", step.grants, seen.Epoch, err, step.want)
+		}
+		if epoch, err := ordinary.Epoch(ctx); err != nil || epoch != step.want {
+			t.Errorf("after %s: epoch %q, %v", step.grants, epoch, err)
+		}
+	}
+	if again, err := s.Epoch(ctx); err != nil || again != whole {
+		t.Errorf("the owner is told %q, %v; want %q", again, err, whole)
+	}
+}
+
+func databaseOf(t *testing.T, raw string) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(u.Path, "/")
+}
