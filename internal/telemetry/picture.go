@@ -105,7 +105,7 @@ func newPicture(meter metric.Meter, providers []string) (*picture, error) {
 	}
 	g := gauges{
 		pending:  whole("sendonce_pending", "Entries that still have a way to go."),
-		oldest:   seconds("sendonce_pending_oldest_seconds", "Age of the oldest pending entry: since its claim, its due time or its last write."),
+		oldest:   seconds("sendonce_pending_oldest_seconds", "Age of the oldest pending entry: since its claim, its due time or the start of its doubt."),
 		ready:    whole("sendonce_ready", "Waiting entries that are due now."),
 		capacity: whole("sendonce_capacity", "Calls that a provider may be given now."),
 		dead:     whole("sendonce_dead", "Dead letters that nobody has settled yet."),
