@@ -46,6 +46,36 @@ type Teller interface {
 	Story(ctx context.Context, id ledger.Identity) (ledger.Story, error)
 }
 
+// CaseLister lists what may have been sent and waits for a decision, the longest in doubt first, each with
+// its timeline.
+type CaseLister interface {
+	Waiting(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Story, error)
+}
+
+// Starter starts a sweep of reconciliation for the person of the act, or answers [ledger.ErrRunning].
+type Starter interface {
+	Start(ctx context.Context, act ledger.Act) (ledger.Run, error)
+}
+
+// Resolver carries out a person's decision about one entry. With [ledger.ErrStale] and
+// [ledger.ErrNotInDoubt] it answers the entry as it stands, where it could be read; else
+// [ledger.ErrNotFound], where there is none.
+type Resolver interface {
+	Resolve(ctx context.Context, id ledger.Identity, by ledger.Resolution) (ledger.Entry, error)
+}
+
+// EventReader opens what one provider sends of its own accord. The error is [ErrForged] where it is not
+// signed as that provider signs, else [reminder.Faults]: what of it cannot be read.
+type EventReader interface {
+	Open(h http.Header, raw []byte) (ledger.Report, error)
+}
+
+// Hearer records what a provider reports, once however often it comes; recorded tells whether it was news.
+// An error means that nothing is durable.
+type Hearer interface {
+	Hear(ctx context.Context, r ledger.Report) (recorded bool, err error)
+}
+
 // Source is one configured push source.
 type Source struct {
 	Format broker.Format
@@ -65,6 +95,13 @@ type Options struct {
 	List     Lister
 	Story    Teller
 
+	Cases   CaseLister
+	Start   Starter
+	LastRun func() ledger.Run // the last run that was started here; nil knows of none
+	Resolve Resolver
+	Events  map[string]EventReader // by the provider's name in the path
+	Hear    Hearer
+
 	// CursorKey signs the cursors of lists. Replicas must share it; empty draws one for this process.
 	CursorKey []byte
 	// AllowedHosts are the host names, without ports, that a Host header may name; empty allows all. It
@@ -81,7 +118,8 @@ type Options struct {
 // New is the whole surface: what [NewPublic] and [NewAdmin] serve, on one listener.
 func New(o Options) http.Handler { return newServer(o).whole() }
 
-// NewPublic is the surface of brokers and internal services, where the admin API has a listener of its own.
+// NewPublic is the surface of brokers, providers and internal services, where the admin API has a listener
+// of its own.
 func NewPublic(o Options) http.Handler { return newServer(o).routes((*server).public) }
 
 // NewAdmin is the surface of support and operators alone.
@@ -122,6 +160,7 @@ func (s *server) routes(parts ...func(*server, chi.Router)) chi.Router {
 
 func (s *server) public(r chi.Router) {
 	r.Post("/v1/push/{source}", s.push)
+	r.Post("/v1/providers/{name}/events", s.event)
 	r.Post("/v1/reminders", s.as(Producer, s.request))
 	r.Get("/v1/reminders/{reminder_id}", s.as(anyRole, s.reminder))
 	r.Post("/v1/reminders/{reminder_id}/cancel", s.as(Producer, s.cancel))
@@ -130,4 +169,7 @@ func (s *server) public(r chi.Router) {
 func (s *server) admin(r chi.Router) {
 	r.Get("/v1/admin/entries", s.as(Support, s.entries))
 	r.Get("/v1/admin/entries/{id}", s.as(Support, s.story))
+	r.Post("/v1/admin/entries/{id}/resolve", s.as(Operator, s.resolve))
+	r.Get("/v1/admin/reconciliation", s.as(Support, s.reconciliation))
+	r.Post("/v1/admin/reconciliation/runs", s.as(Operator, s.startRun))
 }

@@ -36,6 +36,10 @@ type collaborators struct {
 	find    func(context.Context, string) ([]ledger.Entry, error)
 	list    func(context.Context, ledger.Query) ([]ledger.Entry, error)
 	story   func(context.Context, ledger.Identity) (ledger.Story, error)
+	waiting func(context.Context, ledger.Doubt, int) ([]ledger.Story, error)
+	start   func(context.Context, ledger.Act) (ledger.Run, error)
+	resolve func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error)
+	hear    func(context.Context, ledger.Report) (bool, error)
 }
 
 func (c *collaborators) uncalled(name string, missing bool) {
@@ -73,6 +77,26 @@ func (c *collaborators) List(ctx context.Context, q ledger.Query) ([]ledger.Entr
 func (c *collaborators) Story(ctx context.Context, id ledger.Identity) (ledger.Story, error) {
 	c.uncalled("Story", c.story == nil)
 	return c.story(ctx, id)
+}
+
+func (c *collaborators) Waiting(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Story, error) {
+	c.uncalled("Waiting", c.waiting == nil)
+	return c.waiting(ctx, after, limit)
+}
+
+func (c *collaborators) Start(ctx context.Context, act ledger.Act) (ledger.Run, error) {
+	c.uncalled("Start", c.start == nil)
+	return c.start(ctx, act)
+}
+
+func (c *collaborators) Resolve(ctx context.Context, id ledger.Identity, by ledger.Resolution) (ledger.Entry, error) {
+	c.uncalled("Resolve", c.resolve == nil)
+	return c.resolve(ctx, id, by)
+}
+
+func (c *collaborators) Hear(ctx context.Context, r ledger.Report) (bool, error) {
+	c.uncalled("Hear", c.hear == nil)
+	return c.hear(ctx, r)
 }
 
 // letter is a format whose envelope is the message, and whose password is a header.
@@ -117,6 +141,7 @@ func newHouse(t *testing.T, c *collaborators, change ...func(*Options)) *house {
 		},
 		Callers: callers(),
 		Deliver: c, Request: c, Cancel: c, Reminder: c, List: c, Story: c,
+		Cases: c, Start: c, Resolve: c, Hear: c, Events: map[string]EventReader{"mail": sealed{}},
 		CursorKey: []byte("0123456789abcdef0123456789abcdef"),
 		Log:       slog.New(slog.NewJSONHandler(h.log, nil)),
 		Now:       func() time.Time { return testNow },

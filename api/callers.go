@@ -17,7 +17,7 @@ const (
 	Producer Role = "producer"
 	// Support reads.
 	Support Role = "support"
-	// Operator holds what support holds. What it settles and redrives is not built yet.
+	// Operator holds what support holds, and decides about what is in doubt. What it redrives is not built yet.
 	Operator Role = "operator"
 	// Admin holds what an operator holds. What it erases is not built yet.
 	Admin Role = "admin"

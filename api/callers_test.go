@@ -30,6 +30,13 @@ func willing() *collaborators {
 		story: func(context.Context, ledger.Identity) (ledger.Story, error) {
 			return ledger.Story{Entry: entry(nil)}, nil
 		},
+		waiting: func(context.Context, ledger.Doubt, int) ([]ledger.Story, error) { return nil, nil },
+		start: func(_ context.Context, act ledger.Act) (ledger.Run, error) {
+			return ledger.Run{By: act.By, Started: testNow}, nil
+		},
+		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
+			return entry(nil), nil
+		},
 	}
 }
 
@@ -41,12 +48,20 @@ func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
 		"GET /v1/reminders/{reminder_id}":         {"producer", "support", "operator", "admin"},
 		"GET /v1/admin/entries":                   {"support", "operator", "admin"},
 		"GET /v1/admin/entries/{id}":              {"support", "operator", "admin"},
+		"POST /v1/admin/entries/{id}/resolve":     {"operator", "admin"},
+		"GET /v1/admin/reconciliation":            {"support", "operator", "admin"},
+		"POST /v1/admin/reconciliation/runs":      {"operator", "admin"},
+	}
+	bodies := map[string]string{
+		"POST /v1/reminders":                  aReminder,
+		"POST /v1/admin/entries/{id}/resolve": aResolution,
+		"POST /v1/admin/reconciliation/runs":  `{"reason": "r"}`,
 	}
 	h := newHouse(t, willing())
 	walked := 0
 	err := chi.Walk(newServer(Options{}).whole(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if strings.HasPrefix(route, "/v1/push/") {
-			return nil
+		if strings.HasPrefix(route, "/v1/push/") || strings.HasPrefix(route, "/v1/providers/") {
+			return nil // no callers, but brokers and providers
 		}
 		roles, listed := allowed[method+" "+route]
 		if !listed {
@@ -54,13 +69,13 @@ func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
 		}
 		walked++
 		target := strings.NewReplacer("{reminder_id}", "rem-1842", "{id}", entry(nil).EntryID()).Replace(route)
-		body := ""
-		if method == "POST" && route == "/v1/reminders" {
-			body = aReminder
+		body, status := bodies[method+" "+route], 200
+		if strings.HasSuffix(route, "/runs") {
+			status = 202
 		}
 		for _, token := range tokens {
 			if slices.Contains(roles, token) {
-				h.wants(request(method, target, token, body), 200, "")
+				h.wants(request(method, target, token, body), status, "")
 			} else {
 				h.wants(request(method, target, token, body), 403, wire.ProblemCodeForbidden)
 			}

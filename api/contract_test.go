@@ -51,7 +51,7 @@ func TestRouterAndDocumentNameTheSameOperations(t *testing.T) {
 	if diff := cmp.Diff(documented, routed); diff != "" {
 		t.Errorf("document and router differ (-document +router):\n%s", diff)
 	}
-	if len(routed) < 9 {
+	if len(routed) < 13 {
 		t.Errorf("only %d routes were walked", len(routed))
 	}
 }
@@ -92,6 +92,8 @@ func TestTheDocumentHasTheLedgersWords(t *testing.T) {
 		{"Line", "kind", constants(t, "change.go", "EventKind")},
 		{"Line", "outcome", resultWords()},
 		{"Cancelled", "result", constants(t, "delivery.go", "CancelResult")},
+		{"Resolution", "verdict", constants(t, "resolve.go", "Verdict")},
+		{"Event", "status", constants(t, "report.go", "ReportKind")},
 	} {
 		slices.Sort(c.want)
 		if diff := cmp.Diff(words(doc, c.schema, c.member), c.want); diff != "" {
@@ -118,6 +120,11 @@ func TestEveryReasonStateAndResultHasItsWords(t *testing.T) {
 	for _, state := range ledger.States() {
 		if standings[state] == "" {
 			t.Errorf("state %s has no words", state)
+		}
+	}
+	for _, kind := range ledger.ReportKinds() {
+		if reports[kind] == "" {
+			t.Errorf("report %s has no words", kind)
 		}
 	}
 	for _, result := range ledger.Results() {

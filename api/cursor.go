@@ -13,8 +13,8 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// cursors say where a list goes on. A cursor is a position and a MAC over it and the filters that it was
-// made for, so that it can be neither made up nor carried into another list.
+// cursors say where a list goes on. A cursor is a place and a MAC over it and the list that it was made for,
+// by name and filters, so that it can be neither made up nor carried into another list.
 type cursors struct{ key []byte }
 
 func newCursors(key []byte) cursors {
@@ -25,30 +25,36 @@ func newCursors(key []byte) cursors {
 	return cursors{key}
 }
 
-// seal is the cursor for what follows a position: microseconds, entry id and MAC, with dots between.
-func (c cursors) seal(at ledger.Position, filters string) string {
-	place := strconv.FormatInt(at.FirstSeen.UnixMicro(), 10) + "." + at.EntryID()
-	return place + "." + c.mac(place, filters)
+// place is where an entry stands in a list that is ordered by a time, then by identity.
+type place struct {
+	at time.Time
+	id ledger.Identity
 }
 
-// open reads back what seal wrote for the same filters; false for anything else.
-func (c cursors) open(cursor, filters string) (ledger.Position, bool) {
+// seal is the cursor for what follows a place: microseconds, entry id and MAC, with dots between.
+func (c cursors) seal(p place, list string) string {
+	word := strconv.FormatInt(p.at.UnixMicro(), 10) + "." + p.id.EntryID()
+	return word + "." + c.mac(word, list)
+}
+
+// open reads back what seal wrote for the same list; false for anything else.
+func (c cursors) open(cursor, list string) (place, bool) {
 	cut := strings.LastIndexByte(cursor, '.')
-	if cut < 0 || !hmac.Equal([]byte(cursor[cut+1:]), []byte(c.mac(cursor[:cut], filters))) {
-		return ledger.Position{}, false
+	if cut < 0 || !hmac.Equal([]byte(cursor[cut+1:]), []byte(c.mac(cursor[:cut], list))) {
+		return place{}, false
 	}
 	micros, word, _ := strings.Cut(cursor[:cut], ".")
 	at, err := strconv.ParseInt(micros, 10, 64)
 	id, ok := ledger.ParseEntryID(word)
 	if err != nil || !ok {
-		return ledger.Position{}, false
+		return place{}, false
 	}
-	return ledger.Position{FirstSeen: time.UnixMicro(at).UTC(), Identity: id}, true
+	return place{at: time.UnixMicro(at).UTC(), id: id}, true
 }
 
-func (c cursors) mac(place, filters string) string {
+func (c cursors) mac(word, list string) string {
 	h := hmac.New(sha256.New, c.key)
-	for _, part := range []string{"sendonce entries cursor 1", filters, place} {
+	for _, part := range []string{"sendonce cursor 1", list, word} {
 		var length [8]byte
 		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
 		h.Write(length[:])

@@ -1,6 +1,6 @@
 // Package api is the HTTP surface: routes, the authentication of callers, thin handlers and problem
-// documents. [New] is what brokers, internal services and operators see; [Operations] is what probes and
-// Prometheus see, on a listener of its own.
+// documents. [New] is what brokers, providers, internal services and operators see; [Operations] is what
+// probes and Prometheus see, on a listener of its own.
 //
 // openapi.yaml at the root is the contract. The types of answers are generated from it into
 // api/internal/wire, the client for others into api/client; tests walk router and document in both
@@ -12,8 +12,9 @@
 //   - bodies are bounded before they are read, and a caller is authenticated before its body is read;
 //   - an error becomes an answer in one table (problem.go). What the table does not list is a 500 without
 //     detail; what a collaborator fails with is a 503. Both carry a correlation id, and the log has the rest;
-//   - no answer carries a token, a recipient or content, and no error answer repeats what was sent, save
-//     the name of a member or parameter that is not known, cut and escaped.
+//   - no answer carries a token, a recipient or content (a person's reason for an act is told as it was
+//     written), and no error answer repeats what was sent, save the name of a member or parameter that is
+//     not known, cut and escaped.
 //
 // What it does not do: it keeps no state but the count of failed logins, opens no listener, sets no
 // timeouts of a server, knows no broker's format (package broker does) and writes no log line per

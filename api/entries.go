@@ -27,7 +27,7 @@ func (s *server) entries(w http.ResponseWriter, r *http.Request, _ Caller) {
 	if len(entries) > limit {
 		entries = entries[:limit]
 		last := entries[limit-1]
-		list.Next = s.cursors.seal(ledger.Position{FirstSeen: last.FirstSeen, Identity: last.Identity}, page.filters)
+		list.Next = s.cursors.seal(place{last.FirstSeen, last.Identity}, page.list)
 	}
 	list.Items = entriesOf(entries, s.Now())
 	writeJSON(w, http.StatusOK, list)
@@ -50,7 +50,8 @@ func (s *server) story(w http.ResponseWriter, r *http.Request, _ Caller) {
 	entry.Conflicts = &conflicts
 	faults := faultsOf(story)
 	writeJSON(w, http.StatusOK, wire.Story{
-		Entry: entry, Faults: faults, Timeline: linesOf(story, faults, now), Conflicts: conflictsOf(story.Conflicts),
+		Entry: entry, Faults: faults, Timeline: linesOf(story, faults, now),
+		Conflicts: conflictsOf(story.Conflicts), Acts: actsOf(story.Acts),
 	})
 }
 
@@ -73,8 +74,8 @@ func linesOf(story ledger.Story, faults []string, now time.Time) []wire.Line {
 	lines := make([]wire.Line, len(story.Timeline))
 	for i, e := range story.Timeline {
 		beside := aside{faults: faults, now: now}
-		if i == len(lines)-1 && story.Entry.State == ledger.Waiting {
-			beside.due = story.Entry.Due.On(now)
+		if i == len(lines)-1 {
+			beside.due, beside.ask = story.Entry.Due.On(now), story.Entry.AskAt.On(now)
 		}
 		lines[i] = lineOf(e, sentence(e, beside))
 	}
@@ -87,15 +88,36 @@ func lineOf(e ledger.Event, text string) wire.Line {
 		State: wire.State(e.State), Reason: string(e.Reason),
 		Origin: string(e.Origin), Source: e.Source, MessageID: e.Message, DeliveryCount: e.Count,
 		Number: e.Number, Provider: e.Provider, Started: e.Started.UTC(), Finished: e.Finished.UTC(),
+		Receipt: e.Outcome.Receipt, Status: e.Outcome.Status, Code: e.Outcome.Code,
+		RequestID: e.Outcome.RequestID, Cause: e.Outcome.Cause, RetryAfterSeconds: wholeSeconds(e.Outcome.RetryAfter),
 	}
-	if e.Kind == ledger.EventDecision && e.Outcome.Result != ledger.ResultNotCalled {
-		return line // no claim, so no outcome: its zero value would read as doubt
+	switch e.Kind {
+	case ledger.EventDecision, ledger.EventLookup, ledger.EventReport:
+		if e.Outcome.Result != ledger.ResultNotCalled {
+			return line // no claim, so no outcome: its zero value would read as doubt
+		}
 	}
 	line.Outcome = wire.LineOutcome(e.Outcome.Result.String())
-	line.Receipt, line.Status, line.Code = e.Outcome.Receipt, e.Outcome.Status, e.Outcome.Code
-	line.RequestID, line.Cause = e.Outcome.RequestID, e.Outcome.Cause
-	line.RetryAfterSeconds = wholeSeconds(e.Outcome.RetryAfter)
 	return line
+}
+
+func actsOf(acts []ledger.Act) []wire.Act {
+	items := make([]wire.Act, len(acts))
+	for i, a := range acts {
+		items[i] = wire.Act{
+			At: a.At.UTC(), Who: a.By, Role: a.Role, What: a.Verb, Why: a.Why,
+			Before: membersOf(a.Before), After: membersOf(a.After),
+		}
+	}
+	return items
+}
+
+// membersOf is what the audit keeps as JSON; nil where it keeps nothing.
+func membersOf(kept string) (members map[string]any) {
+	if err := json.Unmarshal([]byte(kept), &members); err != nil {
+		return nil
+	}
+	return members
 }
 
 func conflictsOf(conflicts []ledger.Conflict) []wire.Conflict {

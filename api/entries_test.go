@@ -229,6 +229,66 @@ func TestAStoryReadsLikeOne(t *testing.T) {
 	}
 }
 
+func TestAStoryTellsWhatProvidersSaidAndPeopleDecided(t *testing.T) {
+	e := entry(func(e *ledger.Entry) { e.Version, e.Reason, e.Receipt = 5, ledger.ReasonResolved, "r-9" })
+	told := ledger.Story{
+		Entry: e,
+		Timeline: []ledger.Event{
+			{
+				Version: 3, Kind: ledger.EventLookup, State: ledger.Unknown, Reason: ledger.ReasonUnansweredYet, Origin: ledger.OriginReconcile,
+				Provider: "mail", At: testNow, Outcome: ledger.Outcome{Cause: "timeout"},
+			},
+			{
+				Version: 4, Kind: ledger.EventDecision, State: ledger.Sent, Reason: ledger.ReasonResolved, Origin: ledger.OriginPerson,
+				Source: "oncall", Provider: "mail", At: testNow, Outcome: ledger.Outcome{Receipt: "r-9"},
+			},
+			{
+				Version: 5, Kind: ledger.EventReport, State: ledger.Sent, Reason: ledger.ReasonBounced, Origin: ledger.OriginProvider,
+				Source: "mail", Message: "ev-1", Provider: "mail", Started: testNow, Finished: testNow, At: testNow,
+				Outcome: ledger.Outcome{Receipt: "r-9", Code: "5.1.1", Cause: "bounced"},
+			},
+		},
+		Acts: []ledger.Act{
+			{
+				Identity: e.Identity, ID: "id-canary", At: testNow, By: "oncall", Role: "operator", Verb: "resolve:sent", Why: "its log has it",
+				Before: `{"state":"unknown","reason":"not_found","version":3}`, After: `{"state":"sent","receipt":"r-9"}`,
+			},
+			{At: testNow, By: "root", Role: "admin", Verb: "word_of_tomorrow", Why: "w", Before: "", After: "canary"},
+		},
+	}
+	h := newHouse(t, &collaborators{story: func(context.Context, ledger.Identity) (ledger.Story, error) { return told, nil }})
+	w := h.wants(request("GET", "/v1/admin/entries/"+e.EntryID(), "support", ""), 200, "")
+	got := decoded[wire.Story](t, w)
+	lines := []wire.Line{
+		{
+			Version: 3, At: testNow, Kind: "lookup", State: "unknown", Reason: "no_answer", Origin: "reconcile", Provider: "mail", Cause: "timeout",
+			Text: "Its provider mail was asked whether it took it, and did not say (timeout); it may have been sent, and is not repeated without a decision.",
+		},
+		{
+			Version: 4, At: testNow, Kind: "decision", State: "sent", Reason: "resolved", Origin: "person", Source: "oncall", Provider: "mail",
+			Text: "Decided by oncall: it was sent, receipt r-9.", Receipt: "r-9",
+		},
+		{
+			Version: 5, At: testNow, Kind: "report", State: "sent", Reason: "bounced", Origin: "provider", Source: "mail", MessageID: "ev-1", Provider: "mail",
+			Text:    "Its provider mail reported that the address did not take it (5.1.1), receipt r-9; that changes nothing.",
+			Started: testNow, Finished: testNow, Receipt: "r-9", Code: "5.1.1", Cause: "bounced",
+		},
+	}
+	if diff := cmp.Diff(lines, got.Timeline); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	acts := []wire.Act{
+		{
+			At: testNow, Who: "oncall", Role: "operator", What: "resolve:sent", Why: "its log has it",
+			Before: map[string]any{"state": "unknown", "reason": "not_found", "version": 3.0}, After: map[string]any{"state": "sent", "receipt": "r-9"},
+		},
+		{At: testNow, Who: "root", Role: "admin", What: "word_of_tomorrow", Why: "w"},
+	}
+	if diff := cmp.Diff(acts, got.Acts); diff != "" || strings.Contains(w.Body.String(), "canary") {
+		t.Errorf("%s\n(-want +got):\n%s", w.Body, diff)
+	}
+}
+
 func TestAStoryIsToldTopDown(t *testing.T) {
 	e := entry(func(e *ledger.Entry) { e.Class = ledger.ClassUnknown })
 	h := newHouse(t, &collaborators{story: func(context.Context, ledger.Identity) (ledger.Story, error) {
@@ -328,12 +388,22 @@ func TestAFaultOfAListSaysWhatIsAllowed(t *testing.T) {
 func TestReadsThatFailAreUnavailableWithoutDetail(t *testing.T) {
 	down := errors.New("dial tcp 10.0.0.1:5432: db-canary")
 	h := newHouse(t, &collaborators{
-		find:   func(context.Context, string) ([]ledger.Entry, error) { return nil, down },
-		list:   func(context.Context, ledger.Query) ([]ledger.Entry, error) { return nil, down },
-		story:  func(context.Context, ledger.Identity) (ledger.Story, error) { return ledger.Story{}, down },
-		cancel: func(context.Context, string, string, string, string) ([]ledger.Cancelled, error) { return nil, down },
+		find:    func(context.Context, string) ([]ledger.Entry, error) { return nil, down },
+		list:    func(context.Context, ledger.Query) ([]ledger.Entry, error) { return nil, down },
+		story:   func(context.Context, ledger.Identity) (ledger.Story, error) { return ledger.Story{}, down },
+		cancel:  func(context.Context, string, string, string, string) ([]ledger.Cancelled, error) { return nil, down },
+		waiting: func(context.Context, ledger.Doubt, int) ([]ledger.Story, error) { return nil, down },
+		start:   func(context.Context, ledger.Act) (ledger.Run, error) { return ledger.Run{}, down },
+		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
+			return entry(nil), down
+		},
+		hear: func(context.Context, ledger.Report) (bool, error) { return true, down },
 	})
 	for _, r := range []*http.Request{
+		request("GET", "/v1/admin/reconciliation", "support", ""),
+		request("POST", "/v1/admin/reconciliation/runs", "operator", `{"reason": "r"}`),
+		request("POST", "/v1/admin/entries/"+entry(nil).EntryID()+"/resolve", "operator", aResolution),
+		event("mail", "sealed", "bounced"),
 		request("GET", "/v1/reminders/r", "support", ""),
 		request("GET", "/v1/admin/entries", "support", ""),
 		request("GET", "/v1/admin/entries/"+entry(nil).EntryID(), "support", ""),

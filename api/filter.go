@@ -12,16 +12,19 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// How many entries a page has, in entries.
+// How many entries a page has.
 const (
 	pageDefault = 50
 	pageMax     = 200
 )
 
-// page is what a request for a list asks for.
+// notNext is what is wrong with a cursor that another list, or nobody, gave.
+const notNext = "is not the next of a page with these filters"
+
+// page is what a request for a list of entries asks for.
 type page struct {
-	query   ledger.Query
-	filters string // what narrows the list, in one form; a cursor holds for it alone
+	query ledger.Query
+	list  string // by name and filters, in one form; a cursor holds for it alone
 }
 
 // filters read one parameter each into a query, and tell what is wrong with its value. What is not here
@@ -40,55 +43,64 @@ var filters = map[string]func(q *ledger.Query, value string) (problem string){
 	"to":   instant(func(q *ledger.Query) *time.Time { return &q.To }),
 }
 
-// readPage reads the parameters of a list, all faults at once. A parameter that is unknown, empty or
-// given twice is a fault: a filter that fell away in silence would show more than was asked for.
+// readPage reads the parameters of a list of entries, all faults at once.
 func (s *server) readPage(rawQuery string) (page, error) {
-	values, err := url.ParseQuery(rawQuery)
-	if err != nil {
-		return page{}, reminder.Faults{{Problem: "the query is not well-formed"}}
-	}
 	p := page{query: ledger.Query{Limit: pageDefault}}
-	var faults reminder.Faults
-	fault := func(field, problem string) {
-		if problem != "" {
-			faults = append(faults, reminder.Fault{Field: field, Problem: problem})
+	var cursor string
+	narrowing := make(url.Values)
+	known := map[string]func(string) string{
+		"limit":  upTo(pageMax, &p.query.Limit),
+		"cursor": kept(&cursor),
+	}
+	for name, read := range filters {
+		known[name] = func(value string) string {
+			narrowing.Set(name, value)
+			return read(&p.query, value)
 		}
 	}
-	cursor := values.Get("cursor")
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		read, known := filters[name]
-		value := values[name][0]
-		switch {
-		case !known && name != "limit" && name != "cursor":
-			fault(shown(name), "is not a parameter of this list")
-		case len(values[name]) > 1:
-			fault(name, "is given more than once")
-		case value == "":
-			fault(name, "is empty")
-		case name == "limit":
-			fault(name, readLimit(&p.query, value))
-			delete(values, name) // pages may differ in size
-		case name == "cursor":
-			delete(values, name)
-		default:
-			fault(name, read(&p.query, value))
-		}
-	}
+	faults := readParams(rawQuery, known)
 	if q := p.query; !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
-		fault("to", "must be later than from")
+		faults = append(faults, reminder.Fault{Field: "to", Problem: "must be later than from"})
 	}
-	p.filters = values.Encode()
+	p.list = "entries?" + narrowing.Encode()
 	if cursor != "" && len(faults) == 0 {
-		position, ok := s.cursors.open(cursor, p.filters)
+		after, ok := s.cursors.open(cursor, p.list)
 		if !ok {
-			fault("cursor", "is not the next of a page with these filters")
+			faults = append(faults, reminder.Fault{Field: "cursor", Problem: notNext})
 		}
-		p.query.After = &position
+		p.query.After = &ledger.Position{FirstSeen: after.at, Identity: after.id}
 	}
 	if len(faults) > 0 {
 		return page{}, faults
 	}
 	return p, nil
+}
+
+// readParams has each parameter read by its name. One that is unknown, empty or given twice is a fault: a
+// filter that fell away in silence would show more than was asked for.
+func readParams(rawQuery string, known map[string]func(value string) (problem string)) (faults reminder.Faults) {
+	values, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return reminder.Faults{{Problem: "the query is not well-formed"}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		field, problem := name, ""
+		read, is := known[name]
+		switch {
+		case !is:
+			field, problem = shown(name), "is not a parameter of this list"
+		case len(values[name]) > 1:
+			problem = "is given more than once"
+		case values[name][0] == "":
+			problem = "is empty"
+		default:
+			problem = read(values[name][0])
+		}
+		if problem != "" {
+			faults = append(faults, reminder.Fault{Field: field, Problem: problem})
+		}
+	}
+	return faults
 }
 
 // shown is a parameter's name, safe to repeat and bounded to 64 bytes: what is more is cut, what is no
@@ -98,25 +110,37 @@ func shown(name string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-func readLimit(q *ledger.Query, value string) string {
-	limit, err := strconv.Atoi(value)
-	if err != nil || limit < 1 || limit > pageMax {
-		return "must be a number from 1 to " + strconv.Itoa(pageMax)
+func upTo(most int, limit *int) func(string) string {
+	return func(value string) string {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > most {
+			return "must be a number from 1 to " + strconv.Itoa(most)
+		}
+		*limit = n
+		return ""
 	}
-	q.Limit = limit
-	return ""
+}
+
+// kept keeps a value as it stands, to be read when the others are.
+func kept(value *string) func(string) string {
+	return func(given string) string {
+		*value = given
+		return ""
+	}
 }
 
 // word reads a text that is compared as it stands: printable ASCII, as all of ours are.
 func word(field func(*ledger.Query) *string) func(*ledger.Query, string) string {
 	return func(q *ledger.Query, value string) string {
-		if len(value) > 255 || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+		if len(value) > 255 || strings.ContainsFunc(value, unprintable) {
 			return "must be 1 to 255 printable ASCII characters"
 		}
 		*field(q) = value
 		return ""
 	}
 }
+
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
 func oneOf[T ~string](words []T, field func(*ledger.Query) *T) func(*ledger.Query, string) string {
 	allowed := make([]string, len(words))

@@ -28,6 +28,10 @@ func TestAWrongMethodIsToldTheRightOnes(t *testing.T) {
 		{"PATCH", "/v1/admin/entries", "GET"},
 		{"TRACE", "/v1/admin/entries", "GET"},
 		{"PUT", "/v1/admin/entries/x", "GET"},
+		{"GET", "/v1/admin/entries/x/resolve", "POST"},
+		{"POST", "/v1/admin/reconciliation", "GET"},
+		{"GET", "/v1/admin/reconciliation/runs", "POST"},
+		{"GET", "/v1/providers/mail/events", "POST"},
 		{"OPTIONS", "/v1/reminders", "POST"},
 		{"PROPFIND", "/v1/reminders", "POST"},
 		{"HEAD", "/v1/reminders/r", "GET"},
@@ -44,6 +48,7 @@ func TestThePublicSurfaceHasNothingButItsRoutes(t *testing.T) {
 	for _, path := range []string{
 		"/", "/metrics", "/debug/pprof/", "/debug/vars", "/livez", "/readyz", "/healthz", "/admin", "/v1", "/v1/", "/v1/push", "/v1/push/",
 		"/v1/reminders/", "/v1/reminders/r/", "/v1//reminders", "/V1/reminders", "/v1/admin/", "/v1/reminders/r/cancel/", "/openapi.yaml",
+		"/v1/providers", "/v1/providers/mail", "/v1/admin/reconciliation/", "/v1/admin/entries/x/discard",
 	} {
 		for _, method := range []string{"GET", "POST", "TRACE", "CANARY"} {
 			h.wants(request(method, path, "admin", ""), 404, wire.ProblemCodeNotFound)

@@ -29,11 +29,12 @@ type GateReader interface {
 // OperationsOptions are what the operations surface stands on.
 type OperationsOptions struct {
 	Ready     Readiness
-	Gates     GateReader   // nil shows none
-	Draining  func() bool  // nil never drains
-	Metrics   http.Handler // nil serves none
-	Profiling bool         // serves net/http/pprof under /debug/pprof
-	Log       *slog.Logger // nil discards
+	Gates     GateReader             // nil shows none
+	Failover  func() ledger.Failover // the last that is known of; nil and the zero value show none
+	Draining  func() bool            // nil never drains
+	Metrics   http.Handler           // nil serves none
+	Profiling bool                   // serves net/http/pprof under /debug/pprof
+	Log       *slog.Logger           // nil discards
 }
 
 // Operations is the surface for probes and Prometheus. It has no authentication: it belongs on a listener
@@ -71,11 +72,11 @@ func (o *operations) live(w http.ResponseWriter, _ *http.Request) {
 }
 
 // ready says whether requests should come here. A gate is shown and never makes it unready: the other
-// providers are open, and what waits is safe.
+// providers are open, and what waits is safe. Neither does a failover: what it touches is held, the rest flows.
 func (o *operations) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
-	body := wire.Readiness{Status: wire.ReadinessStatusReady, Gates: []wire.Gate{}}
+	body := wire.Readiness{Status: wire.ReadinessStatusReady, Gates: []wire.Gate{}, Failover: o.failover()}
 	switch {
 	case o.Draining != nil && o.Draining():
 		body.Status = wire.ReadinessStatusDraining
@@ -97,6 +98,17 @@ func (o *operations) reached(ctx context.Context) bool {
 		o.log.WarnContext(ctx, "not ready", "error", err)
 	}
 	return err == nil
+}
+
+func (o *operations) failover() wire.Failover {
+	if o.Failover == nil {
+		return wire.Failover{}
+	}
+	last := o.Failover()
+	if last.Noticed.IsZero() {
+		return wire.Failover{}
+	}
+	return wire.Failover{Noticed: last.Noticed.UTC(), Window: last.Window.String()}
 }
 
 func (o *operations) gates(ctx context.Context) []wire.Gate {

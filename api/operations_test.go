@@ -69,6 +69,18 @@ func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
 		{"draining", OperationsOptions{
 			Ready: readiness(func(context.Context) error { t.Error("a draining process asks"); return nil }), Draining: func() bool { return true },
 		}, 503, wire.Readiness{Status: "draining", Gates: none}},
+		{"failed over long ago", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
+			return ledger.Failover{Noticed: testNow, Window: 5 * time.Minute}
+		}}, 200, wire.Readiness{Status: "ready", Gates: none, Failover: wire.Failover{Noticed: testNow, Window: "5m0s"}}},
+		{"failed over, and nothing may be forgotten", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
+			return ledger.Failover{Noticed: testNow}
+		}}, 200, wire.Readiness{Status: "ready", Gates: none, Failover: wire.Failover{Noticed: testNow, Window: "0s"}}},
+		{"failed over, and away", OperationsOptions{Ready: readiness(func(context.Context) error { return errors.New("away") }), Failover: func() ledger.Failover {
+			return ledger.Failover{Noticed: testNow, Window: time.Minute}
+		}}, 503, wire.Readiness{Status: "unavailable", Gates: none, Failover: wire.Failover{Noticed: testNow, Window: "1m0s"}}},
+		{"never failed over", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
+			return ledger.Failover{Window: time.Minute}
+		}}, 200, wire.Readiness{Status: "ready", Gates: none}},
 		{"not draining", OperationsOptions{Ready: readiness(reachable), Draining: func() bool { return false }}, 200, wire.Readiness{Status: "ready", Gates: none}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -79,6 +91,9 @@ func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
 			}
 			if strings.Contains(w.Body.String(), "canary") {
 				t.Errorf("the answer tells too much: %s", w.Body)
+			}
+			if strings.Contains(w.Body.String(), "failover") != !c.want.Failover.Noticed.IsZero() {
+				t.Errorf("a failover that never was is shown: %s", w.Body)
 			}
 			h.wants(request("GET", "/livez", "", ""), 200, "")
 		})

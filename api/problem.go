@@ -21,19 +21,26 @@ var (
 	errTooManyFailures  = errors.New("api: too many failures")
 	errNoPath           = errors.New("api: no such path")
 	errNoSource         = errors.New("api: no such source")
+	errNoEvents         = errors.New("api: no such provider with events")
 	errNoReminder       = errors.New("api: no such reminder")
 	errNoEntry          = errors.New("api: no such entry")
 	errMethodNotAllowed = errors.New("api: method not allowed")
 	errTimeout          = errors.New("api: the body did not arrive in time")
 	errUnreadable       = errors.New("api: the body did not arrive whole")
 	errTooLarge         = errors.New("api: body too large")
+	errEventTooLarge    = errors.New("api: event too large")
 	errMediaType        = errors.New("api: media type")
+	errCoded            = errors.New("api: content encoding")
 	errMisdirected      = errors.New("api: misdirected")
 	errConflict         = errors.New("api: conflict")
+	errStale            = errors.New("api: stale")
 	errUnrecorded       = errors.New("api: nothing is recorded yet")
 	errUnavailable      = errors.New("api: unavailable")
 	errInternal         = errors.New("api: internal")
 )
+
+// ErrForged : an event is not signed as its provider signs.
+var ErrForged = errors.New("api: forged event")
 
 // problems is the one table from errors to answers. The first line that fits is the answer, the last one is
 // for all that it does not list.
@@ -44,10 +51,12 @@ var problems = []struct {
 	detail string
 }{
 	{errUnauthenticated, http.StatusUnauthorized, wire.ProblemCodeUnauthenticated, "A bearer token of a known caller is required."},
+	{ErrForged, http.StatusUnauthorized, wire.ProblemCodeUnauthenticated, "The event is not signed as this provider signs."},
 	{errForbidden, http.StatusForbidden, wire.ProblemCodeForbidden, "The caller's role does not allow this."},
 	{errTooManyFailures, http.StatusTooManyRequests, wire.ProblemCodeTooManyFailures, "Too many wrong tokens came from this address."},
 	{errNoPath, http.StatusNotFound, wire.ProblemCodeNotFound, "Nothing is served under this path."},
 	{errNoSource, http.StatusNotFound, wire.ProblemCodeNotFound, "There is no push source of this name."},
+	{errNoEvents, http.StatusNotFound, wire.ProblemCodeNotFound, "There is no provider of this name that sends events."},
 	{errNoReminder, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this reminder_id."},
 	{errNoEntry, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this id."},
 	{ledger.ErrNotFound, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this id."},
@@ -55,9 +64,14 @@ var problems = []struct {
 	{errTimeout, http.StatusRequestTimeout, wire.ProblemCodeTimeout, "The body did not arrive in time."},
 	{errUnreadable, http.StatusBadRequest, wire.ProblemCodeInvalid, "The body did not arrive whole."},
 	{errTooLarge, http.StatusRequestEntityTooLarge, wire.ProblemCodeTooLarge, "The body is larger than 256 KiB."},
+	{errEventTooLarge, http.StatusRequestEntityTooLarge, wire.ProblemCodeTooLarge, "The event is larger than 64 KiB."},
+	{errCoded, http.StatusUnsupportedMediaType, wire.ProblemCodeUnsupportedMediaType, "Send the body without a Content-Encoding."},
 	{errMediaType, http.StatusUnsupportedMediaType, wire.ProblemCodeUnsupportedMediaType, "Send Content-Type: application/json, without a Content-Encoding."},
 	{errMisdirected, http.StatusMisdirectedRequest, wire.ProblemCodeMisdirected, "The host in the Host header is not served here."},
 	{errConflict, http.StatusConflict, wire.ProblemCodeConflict, "This identity stands with other content. The first content stands, and this one was not sent."},
+	{errStale, http.StatusConflict, wire.ProblemCodeStale, "The entry has moved on since it was seen: decide again on what stands."},
+	{ledger.ErrNotInDoubt, http.StatusConflict, wire.ProblemCodeNotInDoubt, "Nothing about this entry waits for a decision."},
+	{ledger.ErrRunning, http.StatusConflict, wire.ProblemCodeRunning, "A run is under way here: see last_run of the list."},
 	{errUnrecorded, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "Nothing is recorded yet. Repeat the same request."},
 	{errUnavailable, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "The ledger cannot be reached. Repeat the request later."},
 	{errInternal, http.StatusInternalServerError, wire.ProblemCodeInternal, "Something went wrong here."},

@@ -40,14 +40,21 @@ func (s *server) request(w http.ResponseWriter, r *http.Request, caller Caller) 
 	case reply.Entry.Absent():
 		s.fail(w, r, errUnrecorded) // be it that a send is under way: nothing durable is no promise
 	case reply.Conflict:
-		p := problemOf(errConflict)
-		p.Entry = entryOf(reply.Entry, s.Now())
-		writeProblem(w, p)
+		s.clash(w, errConflict, reply.Entry)
 	case reply.Entry.Final():
 		writeJSON(w, http.StatusOK, entryOf(reply.Entry, s.Now()))
 	default:
 		s.accepted(w, reply)
 	}
+}
+
+// clash refuses for what stands, and shows it where it is known.
+func (s *server) clash(w http.ResponseWriter, err error, stands ledger.Entry) {
+	p := problemOf(err)
+	if !stands.Absent() {
+		p.Entry = entryOf(stands, s.Now())
+	}
+	writeProblem(w, p)
 }
 
 // accepted answers for an entry that still has a way to go.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -272,9 +273,16 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		story: func(context.Context, ledger.Identity) (ledger.Story, error) {
 			return ledger.Story{}, ledger.ErrNotFound
 		},
+		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
+			return ledger.Entry{}, fmt.Errorf("reconcile: %w", ledger.ErrNotFound)
+		},
 	})
 	const reminder, one, path = "No entry is known under this reminder_id.", "No entry is known under this id.", "Nothing is served under this path."
 	for _, c := range []struct{ method, target, token, detail string }{
+		{"POST", "/v1/admin/entries/" + entry(nil).EntryID() + "/resolve", "operator", one},
+		{"POST", "/v1/admin/entries/canary/resolve", "operator", one},
+		{"POST", "/v1/providers/canary/events", "", "There is no provider of this name that sends events."},
+		{"POST", "/v1/providers/%6Dail%2F/events", "", "There is no provider of this name that sends events."},
 		{"GET", "/v1/reminders/absent", "producer", reminder},
 		{"GET", "/v1/reminders/%00", "producer", reminder},
 		{"GET", "/v1/reminders/%C3%A4", "producer", reminder},
@@ -288,7 +296,11 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		{"GET", "/v1/admin/entries/" + entry(nil).EntryID() + "=", "support", one},
 		{"POST", "/v1/push/canary", "", "There is no push source of this name."},
 	} {
-		w := h.wants(request(c.method, c.target, c.token, ""), 404, wire.ProblemCodeNotFound)
+		body := ""
+		if strings.HasSuffix(c.target, "/resolve") {
+			body = aResolution
+		}
+		w := h.wants(request(c.method, c.target, c.token, body), 404, wire.ProblemCodeNotFound)
 		if strings.Contains(w.Body.String(), "canary") {
 			t.Errorf("%s: the answer repeats what was asked: %s", c.target, w.Body)
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 type aside struct {
 	faults []string  // why nobody could read it
 	due    time.Time // of an entry that waits, for its last line; else zero
+	ask    time.Time // when its provider is asked about it next, for its last line; else zero
 	now    time.Time
 }
 
@@ -41,6 +43,12 @@ func opening(e ledger.Event) (told, mark string) {
 		return "The process that was sending it went silent, and its call" + at(e.Provider) + " may have been accepted", "; "
 	case e.Kind == ledger.EventLate:
 		return "A process came back after the entry had moved on: " + call(e), "; "
+	case e.Kind == ledger.EventLookup:
+		return inquiry(e), "; "
+	case e.Kind == ledger.EventReport:
+		return reported(e), "; "
+	case e.Origin == ledger.OriginPerson:
+		return decided(e), "; "
 	case e.Reason == ledger.ReasonTakenOver:
 		return "Its broker did not bring it back in time; the ledger takes it over", "; "
 	case cancels(e):
@@ -64,22 +72,58 @@ func call(e ledger.Event) string {
 	} else if unproven(e) {
 		verdict = verdicts[ledger.ResultUnknown]
 	}
-	told := what + at(e.Provider) + " " + verdict
-	if len(evidence) > 0 {
-		told += " (" + strings.Join(evidence, ", ") + ")"
-	}
+	told := what + at(e.Provider) + " " + verdict + bracketed(evidence)
 	wait := wholeSeconds(e.Outcome.RetryAfter)
 	switch accepted := e.Outcome.Result == ledger.ResultAccepted; {
 	case unproven(e):
 		return told + ", which does not tell whether it was accepted"
 	case accepted && e.Outcome.Receipt != "":
-		return told + ", receipt " + e.Outcome.Receipt
+		return told + receipt(e)
 	case accepted:
 		return told + ", but its receipt could not be read"
 	case wait > 0:
 		return told + fmt.Sprintf(", with %d s to wait", wait)
 	default:
 		return told
+	}
+}
+
+// inquiry tells what a provider said when it was asked.
+func inquiry(e ledger.Event) string {
+	said := ", and it did"
+	switch e.Reason {
+	case ledger.ReasonNotFound:
+		said = ", and does not know it"
+	case ledger.ReasonUnansweredYet:
+		said = ", and did not say"
+	}
+	told := its(e.Provider) + " was asked whether it took it" + said + bracketed(evidenceOf(e.Outcome)) + receipt(e)
+	if e.Reason == ledger.ReasonNotFound {
+		told += ", which proves nothing"
+	}
+	return told
+}
+
+// reported tells what a provider reported of its own accord; the cause has the kind of the report.
+func reported(e ledger.Event) string {
+	said := cmp.Or(reports[ledger.ReportKind(e.Outcome.Cause)], strings.ReplaceAll(e.Outcome.Cause, "_", " "), "something")
+	evidence := e.Outcome
+	evidence.Cause = ""
+	return its(e.Provider) + " reported " + said + bracketed(evidenceOf(evidence)) + receipt(e)
+}
+
+// decided tells what a person decided.
+func decided(e ledger.Event) string {
+	told := "Decided" + by(e.Source)
+	switch {
+	case e.State == ledger.Sent:
+		return told + ": it was sent" + receipt(e)
+	case e.Reason == ledger.ReasonAbandoned:
+		return told + ": it may have been sent, and is given up"
+	case e.State == ledger.Dropped && e.Reason == ledger.ReasonResolved:
+		return told
+	default:
+		return told + ": it was not sent"
 	}
 }
 
@@ -106,6 +150,12 @@ func evidenceOf(o ledger.Outcome) []string {
 func why(e ledger.Event) string {
 	attempt := e.Kind == ledger.EventAttempt
 	switch {
+	case e.Kind == ledger.EventLookup && e.Reason == ledger.ReasonNotFound && e.State == ledger.Waiting:
+		return reasons[ledger.ReasonRiskTaken]
+	case e.Kind == ledger.EventLookup && (e.Reason == ledger.ReasonNotFound || e.Reason == ledger.ReasonUnansweredYet),
+		e.Origin == ledger.OriginPerson && (e.Reason == ledger.ReasonResolved || e.Reason == ledger.ReasonAbandoned),
+		e.Reason == ledger.ReasonDelivered:
+		return ""
 	case attempt && (string(e.Reason) == e.Outcome.Result.String() || e.Reason == ledger.ReasonUnanswered),
 		e.Reason == ledger.ReasonLapsed, e.Reason == ledger.ReasonLateAcceptance, e.Reason == ledger.ReasonTakenOver, cancels(e):
 		return ""
@@ -120,16 +170,17 @@ func why(e ledger.Event) string {
 
 // standing tells what the line means for the reminder, unless what was told says it.
 func standing(e ledger.Event, beside aside) string {
-	if complete[e.Reason] {
-		return ""
-	}
 	switch {
+	case complete[e.Reason], e.Origin == ledger.OriginPerson && e.State == ledger.Sent:
+		return ""
 	case e.State == ledger.Waiting && beside.due.After(beside.now):
 		return "it waits until " + beside.due.UTC().Format(time.RFC3339)
 	case e.State == ledger.Waiting && !beside.due.IsZero():
 		return "it has been due since " + beside.due.UTC().Format(time.RFC3339)
 	case e.State == ledger.Sending && cancels(e):
 		return "a call may be on its way, and no other will follow"
+	case e.State == ledger.Unknown && !beside.ask.IsZero():
+		return undecided(e) + "; its provider is asked next at " + beside.ask.UTC().Format(time.RFC3339)
 	case e.State == ledger.Unknown:
 		return undecided(e)
 	default:
@@ -165,7 +216,7 @@ func visitor(e ledger.Event) string {
 		return "Pushed" + by(e.Source)
 	case ledger.OriginAPI:
 		return "Asked for" + by(e.Source)
-	case ledger.OriginWorker:
+	case ledger.OriginWorker, ledger.OriginReconcile:
 		return "Looked at by the ledger"
 	default:
 		return "Decided" + by(e.Source)
@@ -184,6 +235,27 @@ func at(provider string) string {
 		return ""
 	}
 	return " at " + provider
+}
+
+func its(provider string) string {
+	if provider == "" {
+		return "Its provider"
+	}
+	return "Its provider " + provider
+}
+
+func receipt(e ledger.Event) string {
+	if e.Outcome.Receipt == "" {
+		return ""
+	}
+	return ", receipt " + e.Outcome.Receipt
+}
+
+func bracketed(evidence []string) string {
+	if len(evidence) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(evidence, ", ") + ")"
 }
 
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
@@ -205,6 +277,15 @@ var verdicts = map[ledger.Result]string{
 	ledger.ResultNotCalled:   "was not made",
 }
 
+// reports complete "Its provider mail reported …".
+var reports = map[ledger.ReportKind]string{
+	ledger.ReportAccepted:   "that it took it",
+	ledger.ReportDelivered:  "that it delivered it",
+	ledger.ReportBounced:    "that the address did not take it",
+	ledger.ReportFailed:     "that it gave up on it",
+	ledger.ReportComplained: "that the recipient called it spam",
+}
+
 // standings tell what a state means for the reminder.
 var standings = map[ledger.State]string{
 	ledger.Sending: "it is being sent",
@@ -219,7 +300,8 @@ var standings = map[ledger.State]string{
 var complete = map[ledger.Reason]bool{
 	ledger.ReasonAccepted: true, ledger.ReasonAssumed: true, ledger.ReasonClaimed: true,
 	ledger.ReasonTakenOver: true, ledger.ReasonMalformed: true, ledger.ReasonLateFailure: true,
-	ledger.ReasonPossibleSecondSend: true, ledger.ReasonReplayed: true,
+	ledger.ReasonPossibleSecondSend: true, ledger.ReasonReplayed: true, ledger.ReasonAbandoned: true,
+	ledger.ReasonDelivered: true, ledger.ReasonBounced: true, ledger.ReasonFailedLater: true, ledger.ReasonComplained: true,
 }
 
 // reasons tell each of the ledger's words.
@@ -244,12 +326,15 @@ var reasons = map[ledger.Reason]string{
 	ledger.ReasonTakenOver:           "the ledger takes it over from its broker",
 	ledger.ReasonRequested:           "the ledger sees to it from now on",
 	ledger.ReasonFailedOver:          "it moves to another provider, since it is proven unsent at the first",
+	ledger.ReasonResolved:            "a person said what became of it",
 
 	ledger.ReasonUnanswered:     "nobody knows whether it was accepted",
 	ledger.ReasonLapsed:         "the process that was sending it went silent",
 	ledger.ReasonTooManyLapses:  "that happened too often",
 	ledger.ReasonWindowEnded:    "the time in which a repeat is harmless is over",
 	ledger.ReasonProviderChange: "the provider's account, endpoint or contract is not what it was",
+	ledger.ReasonNotFound:       "its provider was asked to the end, and does not know it",
+	ledger.ReasonLedgerChanged:  "the database changed under us, and may have forgotten a send",
 
 	ledger.ReasonRefused:      "the provider refuses this message",
 	ledger.ReasonGone:         "the recipient is no more",
@@ -268,4 +353,9 @@ var reasons = map[ledger.Reason]string{
 	ledger.ReasonLateFailure:        "that changes nothing",
 	ledger.ReasonPossibleSecondSend: "the reminder may have been sent twice",
 	ledger.ReasonReplayed:           "that is the receipt which stands already",
+	ledger.ReasonUnansweredYet:      "its provider was asked, and did not say",
+	ledger.ReasonDelivered:          "its provider delivered it",
+	ledger.ReasonBounced:            "that changes nothing",
+	ledger.ReasonFailedLater:        "that changes nothing",
+	ledger.ReasonComplained:         "that changes nothing",
 }

@@ -26,6 +26,14 @@ func TestEachLineSaysWhatHappenedWhyAndWhatFollows(t *testing.T) {
 	throttled := ledger.Outcome{Result: ledger.ResultThrottled, Status: 429, Code: "slow_down", RetryAfter: 30 * time.Second}
 	wrong := ledger.Outcome{Status: 500, Cause: "status"}
 	timeout := ledger.Outcome{Cause: "timeout"}
+	lookup := func(state ledger.State, why ledger.Reason, o ledger.Outcome) ledger.Event {
+		return ledger.Event{Kind: ledger.EventLookup, State: state, Reason: why, Origin: ledger.OriginReconcile, Provider: "mail", Outcome: o}
+	}
+	report := func(state ledger.State, why ledger.Reason, o ledger.Outcome) ledger.Event {
+		return ledger.Event{Kind: ledger.EventReport, State: state, Reason: why, Origin: ledger.OriginProvider, Source: "mail", Provider: "mail", Outcome: o}
+	}
+	noted := decision(ledger.OriginPerson, "ada", ledger.Sent, ledger.ReasonResolved)
+	noted.Outcome.Receipt = "r-9"
 	notCalled := decision(ledger.OriginWorker, "", ledger.Waiting, ledger.ReasonNotCalled)
 	notCalled.Outcome = ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "payload_unread"}
 
@@ -71,7 +79,35 @@ func TestEachLineSaysWhatHappenedWhyAndWhatFollows(t *testing.T) {
 		"Pushed by seats: it moves to another provider, since it is proven unsent at the first; it is being sent.":                                decision(ledger.OriginPush, "seats", ledger.Sending, ledger.ReasonFailedOver),
 		"Looked at by the ledger: it moves to another provider, since it is proven unsent at the first; it waits.":                                decision(ledger.OriginWorker, "", ledger.Waiting, ledger.ReasonFailedOver),
 		"Pushed by seats; it is a dead letter, since it could not be read.":                                                                       decision(ledger.OriginPush, "seats", ledger.Dead, ledger.ReasonMalformed),
-		"Decided by ada: word of tomorrow; it waits.":                                                                                             decision("redrive", "ada", ledger.Waiting, "word_of_tomorrow"),
+		"Its provider mail was asked whether it took it, and it did (200), receipt r-2; it is sent.": lookup(ledger.Sent, ledger.ReasonLateAcceptance,
+			ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r-2", Status: 200}),
+		"Its provider mail was asked whether it took it, and it did (200), receipt r-2; the reminder may have been sent twice.": lookup(ledger.Sent, ledger.ReasonPossibleSecondSend,
+			ledger.Outcome{Receipt: "r-2", Status: 200}),
+		"Its provider mail was asked whether it took it, and does not know it (404), which proves nothing; it may have been sent, and is not repeated without a decision.": lookup(ledger.Unknown, ledger.ReasonNotFound,
+			ledger.Outcome{Status: 404, Cause: "status"}),
+		"Its provider mail was asked whether it took it, and does not know it (404), which proves nothing; by policy the risk of a second send is taken; it waits.": lookup(ledger.Waiting, ledger.ReasonNotFound,
+			ledger.Outcome{Status: 404, Cause: "status"}),
+		"Its provider mail was asked whether it took it, and did not say (503, busy); it may have been sent, and is not repeated without a decision.": lookup(ledger.Unknown, ledger.ReasonUnansweredYet,
+			ledger.Outcome{Status: 503, Code: "busy", Cause: "status"}),
+
+		"Its provider mail reported that it took it, receipt r-2; it is sent.":                                                                                     report(ledger.Sent, ledger.ReasonLateAcceptance, ledger.Outcome{Receipt: "r-2", Cause: "accepted"}),
+		"Its provider mail reported that it delivered it, receipt r-2; it is sent.":                                                                                report(ledger.Sent, ledger.ReasonLateAcceptance, ledger.Outcome{Receipt: "r-2", Cause: "delivered"}),
+		"Its provider mail reported that it delivered it, receipt r-2.":                                                                                            report(ledger.Sent, ledger.ReasonDelivered, ledger.Outcome{Receipt: "r-2", Cause: "delivered"}),
+		"Its provider mail reported that it took it, receipt r-3; the reminder may have been sent twice.":                                                          report(ledger.Sent, ledger.ReasonPossibleSecondSend, ledger.Outcome{Receipt: "r-3", Cause: "accepted"}),
+		"Its provider mail reported that the address did not take it (5.1.1); that changes nothing.":                                                               report(ledger.Sent, ledger.ReasonBounced, ledger.Outcome{Code: "5.1.1", Cause: "bounced"}),
+		"Its provider mail reported that it gave up on it; that changes nothing.":                                                                                  report(ledger.Unknown, ledger.ReasonFailedLater, ledger.Outcome{Cause: "failed"}),
+		"Its provider mail reported that the recipient called it spam; that changes nothing.":                                                                      report(ledger.Sent, ledger.ReasonComplained, ledger.Outcome{Cause: "complained"}),
+		"Its provider mail reported word of tomorrow; that changes nothing.":                                                                                       report(ledger.Sent, ledger.ReasonBounced, ledger.Outcome{Cause: "word_of_tomorrow"}),
+		"Decided by ada: it was sent, receipt r-9.":                                                                                                                noted,
+		"Decided by ada: it was sent.":                                                                                                                             decision(ledger.OriginPerson, "ada", ledger.Sent, ledger.ReasonResolved),
+		"Decided by ada: it was not sent; it waits.":                                                                                                               decision(ledger.OriginPerson, "ada", ledger.Waiting, ledger.ReasonResolved),
+		"Decided by ada: it was not sent; no time is left before its deadline; it will not be sent.":                                                               decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonExpired),
+		"Decided by ada: it was not sent; it had been cancelled; it will not be sent.":                                                                             decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonCancelled),
+		"Decided by ada: it may have been sent, and is given up.":                                                                                                  decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonAbandoned),
+		"Decided by ada; it will not be sent.":                                                                                                                     decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonResolved),
+		"Looked at by the ledger: the provider's account, endpoint or contract is not what it was; it may have been sent, and is not repeated without a decision.": decision(ledger.OriginReconcile, "", ledger.Unknown, ledger.ReasonProviderChange),
+		"Pushed by seats: the database changed under us, and may have forgotten a send; it may have been sent, and is not repeated without a decision.":            decision(ledger.OriginPush, "seats", ledger.Unknown, ledger.ReasonLedgerChanged),
+		"Decided by ada: word of tomorrow; it waits.":                                                                                                              decision("redrive", "ada", ledger.Waiting, "word_of_tomorrow"),
 	} {
 		if got := sentence(e, aside{now: testNow}); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -93,8 +129,21 @@ func TestTheLastLineOfWhatWaitsSaysUntilWhen(t *testing.T) {
 	}
 }
 
+func TestTheLastLineOfWhatIsUnknownSaysWhenItsProviderIsAsked(t *testing.T) {
+	e := ledger.Event{Kind: ledger.EventLapse, State: ledger.Unknown, Reason: ledger.ReasonLapsed, Provider: "mail"}
+	const told = "The process that was sending it went silent, and its call at mail may have been accepted; it is not repeated without a decision"
+	for ask, want := range map[time.Time]string{
+		{}:                     told + ".",
+		testNow.Add(time.Hour): told + "; its provider is asked next at 2031-03-04T10:00:00Z.",
+	} {
+		if got := sentence(e, aside{ask: ask, now: testNow}); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 func TestNoLineIsWithoutASentence(t *testing.T) {
-	kinds := []ledger.EventKind{ledger.EventAttempt, ledger.EventLapse, ledger.EventLate, ledger.EventDecision, ""}
+	kinds := []ledger.EventKind{ledger.EventAttempt, ledger.EventLapse, ledger.EventLate, ledger.EventDecision, ledger.EventLookup, ledger.EventReport, ""}
 	for _, kind := range kinds {
 		for _, state := range append(ledger.States(), "") {
 			for _, result := range append(ledger.Results(), 200) {

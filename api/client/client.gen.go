@@ -25,6 +25,12 @@ const (
 	CancelledResultSent           CancelledResult = "sent"
 )
 
+// Defines values for CaseWaitsFor.
+const (
+	CaseWaitsForPerson   CaseWaitsFor = "person"
+	CaseWaitsForProvider CaseWaitsFor = "provider"
+)
+
 // Defines values for Class.
 const (
 	ClassBroker      Class = "broker"
@@ -58,6 +64,8 @@ const (
 	LineKindDecision LineKind = "decision"
 	LineKindLapse    LineKind = "lapse"
 	LineKindLate     LineKind = "late"
+	LineKindLookup   LineKind = "lookup"
+	LineKindReport   LineKind = "report"
 )
 
 // Defines values for LineOutcome.
@@ -81,12 +89,22 @@ const (
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeMisdirected          ProblemCode = "misdirected"
 	ProblemCodeNotFound             ProblemCode = "not_found"
+	ProblemCodeNotInDoubt           ProblemCode = "not_in_doubt"
+	ProblemCodeRunning              ProblemCode = "running"
+	ProblemCodeStale                ProblemCode = "stale"
 	ProblemCodeTimeout              ProblemCode = "timeout"
 	ProblemCodeTooLarge             ProblemCode = "too_large"
 	ProblemCodeTooManyFailures      ProblemCode = "too_many_failures"
 	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
 	ProblemCodeUnavailable          ProblemCode = "unavailable"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
+)
+
+// Defines values for ResolutionVerdict.
+const (
+	ResolutionVerdictAbandoned ResolutionVerdict = "abandoned"
+	ResolutionVerdictNotSent   ResolutionVerdict = "not_sent"
+	ResolutionVerdictSent      ResolutionVerdict = "sent"
 )
 
 // Defines values for State.
@@ -98,6 +116,27 @@ const (
 	StateUnknown State = "unknown"
 	StateWaiting State = "waiting"
 )
+
+// Act A person's decision, as the audit has it.
+//
+// Example: {"after":{"reason":"resolved","receipt":"r-1","state":"sent"},"at":"2031-03-04T10:00:00Z","before":{"class":"unknown","reason":"not_found","state":"unknown","version":7},"role":"operator","what":"resolve:sent","who":"oncall","why":"The provider's log has it."}
+type Act struct {
+	At time.Time `json:"at"`
+
+	// Who The caller's name.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+
+	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`.
+	What string `json:"what"`
+
+	// Why In the person's own words.
+	Why string `json:"why"`
+
+	// Before How the entry stood.
+	Before map[string]interface{} `json:"before,omitempty,omitzero"`
+	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+}
 
 // CancelRequest Both or neither.
 //
@@ -134,6 +173,40 @@ type CancelledResult string
 // CancelledList Example: {"items":[{"channel":"email","result":"dropped","state":"dropped","tombstone":false,"type":"seat_expiring"},{"channel":"sms","result":"sent","state":"sent","tombstone":false,"type":"seat_expiring"}]}
 type CancelledList struct {
 	Items []Cancelled `json:"items"`
+}
+
+// Case An entry that may have been sent, with what is known of it.
+type Case struct {
+	// Entry The ledger's one row for an identity.
+	//
+	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
+	Entry Entry `json:"entry"`
+
+	// WaitsFor `provider`: it is asked again. `person`: nobody asks any more.
+	WaitsFor CaseWaitsFor `json:"waits_for"`
+
+	// Asked How many questions its provider answered with "not found", which is no proof.
+	Asked int `json:"asked"`
+
+	// AskAt When its provider is asked next.
+	AskAt time.Time `json:"ask_at,omitempty,omitzero"`
+
+	// Evidence Its timeline, as in the story.
+	Evidence []Line `json:"evidence"`
+}
+
+// CaseWaitsFor `provider`: it is asked again. `person`: nobody asks any more.
+type CaseWaitsFor string
+
+// CaseList Example: {"items":[{"ask_at":"2031-03-04T09:01:20.2Z","asked":1,"entry":{"attempts":1,"channel":"email","class":"unknown","deliveries":1,"doubt":"2031-03-04T09:00:00Z","first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"unanswered","reminder_id":"rem-1842","state":"unknown","type":"seat_expiring","updated":"2031-03-04T09:00:20.2Z","version":3},"evidence":[{"at":"2031-03-04T09:00:10Z","cause":"timeout","delivery_count":1,"finished":"2031-03-04T09:00:10Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"unknown","provider":"mail","reason":"unanswered","source":"reservations","started":"2031-03-04T09:00:00Z","state":"unknown","text":"Attempt 1 at mail ended without a readable answer (timeout), which does not tell whether it was accepted; it is not repeated without a decision.","version":2},{"at":"2031-03-04T09:00:20.2Z","finished":"2031-03-04T09:00:20.2Z","kind":"lookup","origin":"reconcile","provider":"mail","reason":"not_found","started":"2031-03-04T09:00:20Z","state":"unknown","status":404,"text":"Its provider mail was asked whether it took it, and does not know it (404), which proves nothing; it may have been sent, and is not repeated without a decision; its provider is asked next at 2031-03-04T09:01:20Z.","version":3}],"waits_for":"provider"}],"last_run":{"asked":10,"failed":0,"finished":"2031-03-04T08:00:02Z","started":"2031-03-04T08:00:00Z","unknown":12,"who":"oncall"}}
+type CaseList struct {
+	Items []Case `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
+
+	// LastRun The last run that a person started on this replica.
+	LastRun Run `json:"last_run,omitempty,omitzero"`
 }
 
 // Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
@@ -240,7 +313,8 @@ type Line struct {
 	At      time.Time `json:"at"`
 
 	// Kind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-	// after the entry had moved on. `decision`: the entry moved without a call.
+	// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
+	// was asked whether it took it. `report`: its provider said what became of it.
 	Kind LineKind `json:"kind"`
 
 	// Text The line as a sentence.
@@ -277,13 +351,13 @@ type Line struct {
 	Started           time.Time `json:"started,omitempty,omitzero"`
 	Finished          time.Time `json:"finished,omitempty,omitzero"`
 
-	// Origin How the visit came about: `push`, `api`, `worker`.
+	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`.
 	Origin string `json:"origin,omitempty,omitzero"`
 
-	// Source The push source or the caller.
+	// Source The push source, the caller or the provider.
 	Source string `json:"source,omitempty,omitzero"`
 
-	// MessageID The broker's id of the message.
+	// MessageID The broker's id of the message, or the provider's of its report.
 	MessageID string `json:"message_id,omitempty,omitzero"`
 
 	// DeliveryCount The broker's own counter.
@@ -291,7 +365,8 @@ type Line struct {
 }
 
 // LineKind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-// after the entry had moved on. `decision`: the entry moved without a call.
+// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
+// was asked whether it took it. `report`: its provider said what became of it.
 type LineKind string
 
 // LineOutcome What the call proved.
@@ -348,12 +423,56 @@ type Reminder struct {
 	Metadata      map[string]string `json:"metadata,omitempty,omitzero"`
 }
 
+// Resolution Example: {"reason":"The provider's log has it.","receipt":"r-1","verdict":"sent","version":3}
+type Resolution struct {
+	Verdict ResolutionVerdict `json:"verdict"`
+
+	// Reason In the caller's words, on one line; the audit and the story show it. No recipient belongs in it.
+	Reason string `json:"reason"`
+
+	// Version The entry's `version` as the caller saw it.
+	Version int64 `json:"version"`
+
+	// Receipt With `sent` alone: the provider's id for the message.
+	Receipt string `json:"receipt,omitempty,omitzero"`
+}
+
+// ResolutionVerdict defines model for Resolution.Verdict.
+type ResolutionVerdict string
+
+// Run A run that a person started, as far as it has come.
+//
+// Example: {"asked":0,"failed":0,"started":"2031-03-04T09:05:00Z","unknown":0,"who":"oncall"}
+type Run struct {
+	// Who The caller's name.
+	Who     string    `json:"who"`
+	Started time.Time `json:"started"`
+
+	// Finished Absent while it runs.
+	Finished time.Time `json:"finished,omitempty,omitzero"`
+
+	// Unknown Entries passed over.
+	Unknown int `json:"unknown"`
+
+	// Asked Questions put to their providers.
+	Asked int `json:"asked"`
+
+	// Failed Entries that could not be asked about or written.
+	Failed int `json:"failed"`
+}
+
+// RunRequest Example: {"reason":"The provider says that its outage is over."}
+type RunRequest struct {
+	// Reason In the caller's words, on one line; the audit shows it.
+	Reason string `json:"reason"`
+}
+
 // State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
 // repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
 // wanted any more.
 type State string
 
-// Story Example: {"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
+// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
 type Story struct {
 	// Entry The ledger's one row for an identity.
 	//
@@ -364,10 +483,16 @@ type Story struct {
 	Faults    []string   `json:"faults,omitempty,omitzero"`
 	Timeline  []Line     `json:"timeline"`
 	Conflicts []Conflict `json:"conflicts"`
+
+	// Acts What people decided about it.
+	Acts []Act `json:"acts"`
 }
 
 // Word defines model for Word.
 type Word = string
+
+// EntryID defines model for EntryID.
+type EntryID = string
 
 // ReminderID defines model for ReminderID.
 type ReminderID = string
@@ -431,6 +556,20 @@ type ListEntriesParams struct {
 	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
+
+// ListReconciliationParams defines parameters for ListReconciliation.
+type ListReconciliationParams struct {
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next` of the page before. It is opaque and signed.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ResolveEntryJSONRequestBody defines body for ResolveEntry for application/json ContentType.
+type ResolveEntryJSONRequestBody = Resolution
+
+// StartReconciliationJSONRequestBody defines body for StartReconciliation for application/json ContentType.
+type StartReconciliationJSONRequestBody = RunRequest
 
 // RequestReminderJSONRequestBody defines body for RequestReminder for application/json ContentType.
 type RequestReminderJSONRequestBody = Reminder
@@ -524,7 +663,68 @@ type ClientInterface interface {
 	// From role support on. Every attempt, decision and operator's action, in order.
 	//
 	// Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
-	GetEntry(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetEntry(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResolveEntryWithBody Decide what became of an entry that may have been sent
+	//
+	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	//
+	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+	// the story) are written together, or neither.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+	ResolveEntryWithBody(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResolveEntry Decide what became of an entry that may have been sent
+	//
+	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	//
+	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+	// the story) are written together, or neither.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+	ResolveEntry(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListReconciliation List what may have been sent, longest in doubt first
+	//
+	// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
+	// provider is asked again at `ask_at`; where it says `person`, an operator decides
+	// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+	//
+	// Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
+	ListReconciliation(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartReconciliationWithBody Ask the providers now
+	//
+	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+	// replica that took it.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+	StartReconciliationWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartReconciliation Ask the providers now
+	//
+	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+	// replica that took it.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+	StartReconciliation(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RequestReminderWithBody Ask for a reminder
 	//
@@ -608,8 +808,119 @@ func (c *Client) ListEntries(ctx context.Context, params *ListEntriesParams, req
 // From role support on. Every attempt, decision and operator's action, in order.
 //
 // Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
-func (c *Client) GetEntry(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+func (c *Client) GetEntry(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEntryRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResolveEntryWithBody Decide what became of an entry that may have been sent
+//
+// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+//
+// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+// the story) are written together, or neither.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+func (c *Client) ResolveEntryWithBody(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResolveEntryRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResolveEntry Decide what became of an entry that may have been sent
+//
+// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+//
+// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+// the story) are written together, or neither.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+func (c *Client) ResolveEntry(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResolveEntryRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListReconciliation List what may have been sent, longest in doubt first
+//
+// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
+// provider is asked again at `ask_at`; where it says `person`, an operator decides
+// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+//
+// Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
+func (c *Client) ListReconciliation(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListReconciliationRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartReconciliationWithBody Ask the providers now
+//
+// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+// replica that took it.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+func (c *Client) StartReconciliationWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartReconciliationRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartReconciliation Ask the providers now
+//
+// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+// replica that took it.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+func (c *Client) StartReconciliation(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartReconciliationRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -916,7 +1227,7 @@ func NewListEntriesRequest(server string, params *ListEntriesParams) (*http.Requ
 }
 
 // NewGetEntryRequest constructs an http.Request for the GetEntry method
-func NewGetEntryRequest(server string, id string) (*http.Request, error) {
+func NewGetEntryRequest(server string, id EntryID) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -945,6 +1256,159 @@ func NewGetEntryRequest(server string, id string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewResolveEntryRequest calls the generic ResolveEntry builder with application/json body
+func NewResolveEntryRequest(server string, id EntryID, body ResolveEntryJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResolveEntryRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewResolveEntryRequestWithBody constructs an http.Request for the ResolveEntry method, with any body, and a specified content type
+func NewResolveEntryRequestWithBody(server string, id EntryID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/entries/%s/resolve", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListReconciliationRequest constructs an http.Request for the ListReconciliation method
+func NewListReconciliationRequest(server string, params *ListReconciliationParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/reconciliation")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewStartReconciliationRequest calls the generic StartReconciliation builder with application/json body
+func NewStartReconciliationRequest(server string, body StartReconciliationJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewStartReconciliationRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewStartReconciliationRequestWithBody constructs an http.Request for the StartReconciliation method, with any body, and a specified content type
+func NewStartReconciliationRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/reconciliation/runs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -1130,7 +1594,70 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
-	GetEntryWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetEntryResponse, error)
+	GetEntryWithResponse(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*GetEntryResponse, error)
+
+	// ResolveEntryWithBodyWithResponse Decide what became of an entry that may have been sent
+	//
+	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	//
+	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+	// the story) are written together, or neither.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+	ResolveEntryWithBodyWithResponse(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error)
+
+	// ResolveEntryWithResponse Decide what became of an entry that may have been sent
+	//
+	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	//
+	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+	// the story) are written together, or neither.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+	ResolveEntryWithResponse(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error)
+
+	// ListReconciliationWithResponse List what may have been sent, longest in doubt first
+	//
+	// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
+	// provider is asked again at `ask_at`; where it says `person`, an operator decides
+	// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
+	ListReconciliationWithResponse(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*ListReconciliationResponse, error)
+
+	// StartReconciliationWithBodyWithResponse Ask the providers now
+	//
+	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+	// replica that took it.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+	StartReconciliationWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartReconciliationResponse, error)
+
+	// StartReconciliationWithResponse Ask the providers now
+	//
+	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+	// replica that took it.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+	StartReconciliationWithResponse(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*StartReconciliationResponse, error)
 
 	// RequestReminderWithBodyWithResponse Ask for a reminder
 	//
@@ -1410,6 +1937,402 @@ func (r GetEntryResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetEntryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ResolveEntryResponse401Headers the declared response headers of an HTTP 401 response for ResolveEntry
+type ResolveEntryResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ResolveEntryResponse429Headers the declared response headers of an HTTP 429 response for ResolveEntry
+type ResolveEntryResponse429Headers struct {
+	RetryAfter int
+}
+
+// ResolveEntryResponse503Headers the declared response headers of an HTTP 503 response for ResolveEntry
+type ResolveEntryResponse503Headers struct {
+	RetryAfter int
+}
+
+type ResolveEntryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Entry
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownEntry
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ResolveEntryResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ResolveEntryResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ResolveEntryResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResolveEntryResponse) GetJSON200() *Entry {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON404() *UnknownEntry {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ResolveEntryResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ResolveEntryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResolveEntryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResolveEntryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResolveEntryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListReconciliationResponse401Headers the declared response headers of an HTTP 401 response for ListReconciliation
+type ListReconciliationResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ListReconciliationResponse429Headers the declared response headers of an HTTP 429 response for ListReconciliation
+type ListReconciliationResponse429Headers struct {
+	RetryAfter int
+}
+
+// ListReconciliationResponse503Headers the declared response headers of an HTTP 503 response for ListReconciliation
+type ListReconciliationResponse503Headers struct {
+	RetryAfter int
+}
+
+type ListReconciliationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CaseList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListReconciliationResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListReconciliationResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListReconciliationResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListReconciliationResponse) GetJSON200() *CaseList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListReconciliationResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ListReconciliationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListReconciliationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListReconciliationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListReconciliationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// StartReconciliationResponse401Headers the declared response headers of an HTTP 401 response for StartReconciliation
+type StartReconciliationResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// StartReconciliationResponse429Headers the declared response headers of an HTTP 429 response for StartReconciliation
+type StartReconciliationResponse429Headers struct {
+	RetryAfter int
+}
+
+// StartReconciliationResponse503Headers the declared response headers of an HTTP 503 response for StartReconciliation
+type StartReconciliationResponse503Headers struct {
+	RetryAfter int
+}
+
+type StartReconciliationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Run
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *StartReconciliationResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *StartReconciliationResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *StartReconciliationResponse503Headers
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r StartReconciliationResponse) GetJSON202() *Run {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r StartReconciliationResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r StartReconciliationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StartReconciliationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StartReconciliationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StartReconciliationResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -1842,12 +2765,105 @@ func (c *ClientWithResponses) ListEntriesWithResponse(ctx context.Context, param
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
-func (c *ClientWithResponses) GetEntryWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetEntryResponse, error) {
+func (c *ClientWithResponses) GetEntryWithResponse(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*GetEntryResponse, error) {
 	rsp, err := c.GetEntry(ctx, id, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
 	return ParseGetEntryResponse(rsp)
+}
+
+// ResolveEntryWithBodyWithResponse Decide what became of an entry that may have been sent
+//
+// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+//
+// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+// the story) are written together, or neither.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+func (c *ClientWithResponses) ResolveEntryWithBodyWithResponse(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error) {
+	rsp, err := c.ResolveEntryWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResolveEntryResponse(rsp)
+}
+
+// ResolveEntryWithResponse Decide what became of an entry that may have been sent
+//
+// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
+// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
+// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
+// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+//
+// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
+// the story) are written together, or neither.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
+func (c *ClientWithResponses) ResolveEntryWithResponse(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error) {
+	rsp, err := c.ResolveEntry(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResolveEntryResponse(rsp)
+}
+
+// ListReconciliationWithResponse List what may have been sent, longest in doubt first
+//
+// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
+// provider is asked again at `ask_at`; where it says `person`, an operator decides
+// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
+func (c *ClientWithResponses) ListReconciliationWithResponse(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*ListReconciliationResponse, error) {
+	rsp, err := c.ListReconciliation(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListReconciliationResponse(rsp)
+}
+
+// StartReconciliationWithBodyWithResponse Ask the providers now
+//
+// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+// replica that took it.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+func (c *ClientWithResponses) StartReconciliationWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartReconciliationResponse, error) {
+	rsp, err := c.StartReconciliationWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartReconciliationResponse(rsp)
+}
+
+// StartReconciliationWithResponse Ask the providers now
+//
+// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
+// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
+// replica that took it.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
+func (c *ClientWithResponses) StartReconciliationWithResponse(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*StartReconciliationResponse, error) {
+	rsp, err := c.StartReconciliation(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartReconciliationResponse(rsp)
 }
 
 // RequestReminderWithBodyWithResponse Ask for a reminder
@@ -2144,6 +3160,393 @@ func ParseGetEntryResponse(rsp *http.Response) (*GetEntryResponse, error) {
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers GetEntryResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResolveEntryResponse parses an HTTP response from a ResolveEntryWithResponse call
+func ParseResolveEntryResponse(rsp *http.Response) (*ResolveEntryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResolveEntryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Entry
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownEntry
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ResolveEntryResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ResolveEntryResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ResolveEntryResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListReconciliationResponse parses an HTTP response from a ListReconciliationWithResponse call
+func ParseListReconciliationResponse(rsp *http.Response) (*ListReconciliationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListReconciliationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CaseList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListReconciliationResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListReconciliationResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListReconciliationResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseStartReconciliationResponse parses an HTTP response from a StartReconciliationWithResponse call
+func ParseStartReconciliationResponse(rsp *http.Response) (*StartReconciliationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StartReconciliationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Run
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers StartReconciliationResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers StartReconciliationResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers StartReconciliationResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {

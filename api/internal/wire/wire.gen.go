@@ -15,6 +15,12 @@ const (
 	CancelledResultSent           CancelledResult = "sent"
 )
 
+// Defines values for CaseWaitsFor.
+const (
+	CaseWaitsForPerson   CaseWaitsFor = "person"
+	CaseWaitsForProvider CaseWaitsFor = "provider"
+)
+
 // Defines values for Class.
 const (
 	ClassBroker      Class = "broker"
@@ -48,6 +54,8 @@ const (
 	LineKindDecision LineKind = "decision"
 	LineKindLapse    LineKind = "lapse"
 	LineKindLate     LineKind = "late"
+	LineKindLookup   LineKind = "lookup"
+	LineKindReport   LineKind = "report"
 )
 
 // Defines values for LineOutcome.
@@ -76,6 +84,9 @@ const (
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeMisdirected          ProblemCode = "misdirected"
 	ProblemCodeNotFound             ProblemCode = "not_found"
+	ProblemCodeNotInDoubt           ProblemCode = "not_in_doubt"
+	ProblemCodeRunning              ProblemCode = "running"
+	ProblemCodeStale                ProblemCode = "stale"
 	ProblemCodeTimeout              ProblemCode = "timeout"
 	ProblemCodeTooLarge             ProblemCode = "too_large"
 	ProblemCodeTooManyFailures      ProblemCode = "too_many_failures"
@@ -100,6 +111,27 @@ const (
 	StateUnknown State = "unknown"
 	StateWaiting State = "waiting"
 )
+
+// Act A person's decision, as the audit has it.
+//
+// Example: {"after":{"reason":"resolved","receipt":"r-1","state":"sent"},"at":"2031-03-04T10:00:00Z","before":{"class":"unknown","reason":"not_found","state":"unknown","version":7},"role":"operator","what":"resolve:sent","who":"oncall","why":"The provider's log has it."}
+type Act struct {
+	At time.Time `json:"at"`
+
+	// Who The caller's name.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+
+	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`.
+	What string `json:"what"`
+
+	// Why In the person's own words.
+	Why string `json:"why"`
+
+	// Before How the entry stood.
+	Before map[string]interface{} `json:"before,omitempty,omitzero"`
+	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+}
 
 // CancelRequest Both or neither.
 //
@@ -136,6 +168,40 @@ type CancelledResult string
 // CancelledList Example: {"items":[{"channel":"email","result":"dropped","state":"dropped","tombstone":false,"type":"seat_expiring"},{"channel":"sms","result":"sent","state":"sent","tombstone":false,"type":"seat_expiring"}]}
 type CancelledList struct {
 	Items []Cancelled `json:"items"`
+}
+
+// Case An entry that may have been sent, with what is known of it.
+type Case struct {
+	// Entry The ledger's one row for an identity.
+	//
+	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
+	Entry Entry `json:"entry"`
+
+	// WaitsFor `provider`: it is asked again. `person`: nobody asks any more.
+	WaitsFor CaseWaitsFor `json:"waits_for"`
+
+	// Asked How many questions its provider answered with "not found", which is no proof.
+	Asked int `json:"asked"`
+
+	// AskAt When its provider is asked next.
+	AskAt time.Time `json:"ask_at,omitempty,omitzero"`
+
+	// Evidence Its timeline, as in the story.
+	Evidence []Line `json:"evidence"`
+}
+
+// CaseWaitsFor `provider`: it is asked again. `person`: nobody asks any more.
+type CaseWaitsFor string
+
+// CaseList Example: {"items":[{"ask_at":"2031-03-04T09:01:20.2Z","asked":1,"entry":{"attempts":1,"channel":"email","class":"unknown","deliveries":1,"doubt":"2031-03-04T09:00:00Z","first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"unanswered","reminder_id":"rem-1842","state":"unknown","type":"seat_expiring","updated":"2031-03-04T09:00:20.2Z","version":3},"evidence":[{"at":"2031-03-04T09:00:10Z","cause":"timeout","delivery_count":1,"finished":"2031-03-04T09:00:10Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"unknown","provider":"mail","reason":"unanswered","source":"reservations","started":"2031-03-04T09:00:00Z","state":"unknown","text":"Attempt 1 at mail ended without a readable answer (timeout), which does not tell whether it was accepted; it is not repeated without a decision.","version":2},{"at":"2031-03-04T09:00:20.2Z","finished":"2031-03-04T09:00:20.2Z","kind":"lookup","origin":"reconcile","provider":"mail","reason":"not_found","started":"2031-03-04T09:00:20Z","state":"unknown","status":404,"text":"Its provider mail was asked whether it took it, and does not know it (404), which proves nothing; it may have been sent, and is not repeated without a decision; its provider is asked next at 2031-03-04T09:01:20Z.","version":3}],"waits_for":"provider"}],"last_run":{"asked":10,"failed":0,"finished":"2031-03-04T08:00:02Z","started":"2031-03-04T08:00:00Z","unknown":12,"who":"oncall"}}
+type CaseList struct {
+	Items []Case `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
+
+	// LastRun The last run that a person started on this replica.
+	LastRun Run `json:"last_run,omitempty,omitzero"`
 }
 
 // Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
@@ -228,6 +294,20 @@ type EntryList struct {
 	Next string `json:"next,omitempty,omitzero"`
 }
 
+// EventTaken Example: {"recorded":true}
+type EventTaken struct {
+	// Recorded It was news.
+	Recorded bool `json:"recorded"`
+}
+
+// Failover A standby was promoted, or a backup restored. What it may have forgotten is held in doubt.
+type Failover struct {
+	Noticed time.Time `json:"noticed"`
+
+	// Window For how long before that commits may be forgotten, as the configuration has it.
+	Window string `json:"window"`
+}
+
 // Fault defines model for Fault.
 type Fault struct {
 	// Field The field's or parameter's name; empty for the whole.
@@ -257,7 +337,8 @@ type Line struct {
 	At      time.Time `json:"at"`
 
 	// Kind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-	// after the entry had moved on. `decision`: the entry moved without a call.
+	// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
+	// was asked whether it took it. `report`: its provider said what became of it.
 	Kind LineKind `json:"kind"`
 
 	// Text The line as a sentence.
@@ -294,13 +375,13 @@ type Line struct {
 	Started           time.Time `json:"started,omitempty,omitzero"`
 	Finished          time.Time `json:"finished,omitempty,omitzero"`
 
-	// Origin How the visit came about: `push`, `api`, `worker`.
+	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`.
 	Origin string `json:"origin,omitempty,omitzero"`
 
-	// Source The push source or the caller.
+	// Source The push source, the caller or the provider.
 	Source string `json:"source,omitempty,omitzero"`
 
-	// MessageID The broker's id of the message.
+	// MessageID The broker's id of the message, or the provider's of its report.
 	MessageID string `json:"message_id,omitempty,omitzero"`
 
 	// DeliveryCount The broker's own counter.
@@ -308,7 +389,8 @@ type Line struct {
 }
 
 // LineKind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-// after the entry had moved on. `decision`: the entry moved without a call.
+// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
+// was asked whether it took it. `report`: its provider said what became of it.
 type LineKind string
 
 // LineOutcome What the call proved.
@@ -344,21 +426,45 @@ type Problem struct {
 // ProblemCode defines model for Problem.Code.
 type ProblemCode string
 
-// Readiness Example: {"gates":[{"by":"outcome","class":"throttled","closed_until":"2031-03-04T09:01:00Z","provider":"mail"}],"status":"ready"}
+// Readiness Example: {"failover":{"noticed":"2031-03-04T08:30:00Z","window":"5m0s"},"gates":[{"by":"outcome","class":"throttled","closed_until":"2031-03-04T09:01:00Z","provider":"mail"}],"status":"ready"}
 type Readiness struct {
 	Status ReadinessStatus `json:"status"`
 	Gates  []Gate          `json:"gates"`
+
+	// Failover The last time that the database changed under us, where it ever did.
+	Failover Failover `json:"failover,omitempty,omitzero"`
 }
 
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
+
+// Run A run that a person started, as far as it has come.
+//
+// Example: {"asked":0,"failed":0,"started":"2031-03-04T09:05:00Z","unknown":0,"who":"oncall"}
+type Run struct {
+	// Who The caller's name.
+	Who     string    `json:"who"`
+	Started time.Time `json:"started"`
+
+	// Finished Absent while it runs.
+	Finished time.Time `json:"finished,omitempty,omitzero"`
+
+	// Unknown Entries passed over.
+	Unknown int `json:"unknown"`
+
+	// Asked Questions put to their providers.
+	Asked int `json:"asked"`
+
+	// Failed Entries that could not be asked about or written.
+	Failed int `json:"failed"`
+}
 
 // State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
 // repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
 // wanted any more.
 type State string
 
-// Story Example: {"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
+// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
 type Story struct {
 	// Entry The ledger's one row for an identity.
 	//
@@ -369,10 +475,16 @@ type Story struct {
 	Faults    []string   `json:"faults,omitempty,omitzero"`
 	Timeline  []Line     `json:"timeline"`
 	Conflicts []Conflict `json:"conflicts"`
+
+	// Acts What people decided about it.
+	Acts []Act `json:"acts"`
 }
 
 // Word defines model for Word.
 type Word = string
+
+// EntryID defines model for EntryID.
+type EntryID = string
 
 // ReminderID defines model for ReminderID.
 type ReminderID = string
