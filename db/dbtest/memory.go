@@ -88,8 +88,11 @@ func (m *Memory) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error
 	}
 	defer leave()
 	old, exists := m.entries[c.Entry.Identity]
-	if !exists || old.Version != c.Entry.Version {
+	if !exists || old.Version != c.Entry.Version || c.Held != "" && c.Held != old.Holder {
 		return ledger.Entry{}, ledger.ErrStale
+	}
+	if c.Act != nil && m.acted(*c.Act) {
+		return ledger.Entry{}, fmt.Errorf("dbtest: the act %q stands already", c.Act.ID)
 	}
 	c.Entry.FirstSeen, c.Entry.SendKey, c.Entry.ContentHash = old.FirstSeen, old.SendKey, old.ContentHash
 	return m.write(c, now)

@@ -3,6 +3,8 @@ package dbtest
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -35,8 +37,16 @@ func (m *Memory) Record(ctx context.Context, a ledger.Act) error {
 		return err
 	}
 	defer leave()
+	if m.acted(a) {
+		return fmt.Errorf("dbtest: the act %q stands already", a.ID)
+	}
 	m.record(a, now)
 	return nil
+}
+
+// acted tells whether the audit has an act of this id on the same entry.
+func (m *Memory) acted(a ledger.Act) bool {
+	return slices.ContainsFunc(m.acts, func(known ledger.Act) bool { return known.Identity == a.Identity && known.ID == a.ID })
 }
 
 func (m *Memory) record(a ledger.Act, now time.Time) {

@@ -193,6 +193,14 @@ func testStaleSwap(t *testing.T, s Store) {
 			t.Errorf("Swap over version %d: %v, want ErrStale", version, err)
 		}
 	}
+	claimed := mustCreate(t, s, sending(identity(2)))
+	other := ledger.Change{Entry: settled(claimed), Event: attempt(1), Held: "another"}
+	if _, err := s.Swap(ctx, other); !errors.Is(err, ledger.ErrStale) {
+		t.Errorf("Swap by another than its holder: %v, want ErrStale", err)
+	}
+	if _, err := s.Swap(ctx, ledger.Change{Entry: settled(claimed), Held: claimed.Holder}); err != nil {
+		t.Errorf("Swap by its holder: %v", err)
+	}
 	same(t, "the entry", mustLoad(t, s, identity(1)), second)
 	if events, err := s.Timeline(ctx, identity(1)); err != nil || len(events) != 1 {
 		t.Errorf("Timeline: %d events, %v; want the first swap's alone", len(events), err)

@@ -31,10 +31,11 @@ func createParams(e ledger.Entry) litesql.CreateEntryParams {
 }
 
 // swapParams are the same values under the version that was read, less what never changes.
-func swapParams(e ledger.Entry) litesql.SwapEntryParams {
+func swapParams(c ledger.Change) litesql.SwapEntryParams {
+	e := c.Entry
 	p := createParams(e)
 	return litesql.SwapEntryParams{
-		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version,
+		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version, Held: c.Held,
 		State: p.State, Class: p.Class, Reason: p.Reason,
 		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
 		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,

@@ -22,6 +22,7 @@ type Change struct {
 	Entry   Entry
 	Payload *Payload // on create; nil for a tombstone
 	Event   *Event   // the line that the timeline gains
+	Held    string   // with Swap: whose claim must stand still; empty for whoever's. A database that forgets counts versions twice
 	Act     *Act     // with Swap: the line that the audit gains; without it the act does not happen
 }
 

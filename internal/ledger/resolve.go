@@ -50,10 +50,12 @@ func Resolve(e Entry, by Resolution, now time.Time) (Change, error) {
 	next := resolved(e, by, now)
 	act := by.Act
 	act.Identity, act.Verb = e.Identity, "resolve:"+string(by.Verdict)
-	act.Before, act.After = standing(e), standing(next)
+	written := next
+	written.Version++
+	act.Before, act.After = standing(e), standing(written)
 	event := decision(Visit{Origin: OriginPerson, Source: by.Act.By})
 	event.Outcome.Receipt = by.Receipt
-	event.State, event.Reason, event.Provider = next.State, ReasonResolved, e.Provider
+	event.State, event.Reason, event.Provider = next.State, next.Reason, e.Provider
 	return Change{Entry: next, Event: event, Act: &act}, nil
 }
 

@@ -259,6 +259,34 @@ func TestARedeliveryWithoutATimeIsNotTakenForNewAfterTheDatabaseForgot(t *testin
 	})
 }
 
+// Versions count anew in a database that forgot: a holder from before must not take another write for its own.
+func TestAHolderFromBeforeTheDatabaseForgotUndoesNoCancel(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		h := opens(w, "blind")
+		h.send = func(context.Context, string, ledger.Shipment) ledger.Outcome {
+			if h.called() == 1 {
+				w.loses()
+				gone, err := h.desk.Cancel(context.Background(), "shop", identity(1).ReminderID, "t", "email")
+				if err != nil || len(gone) != 1 || gone[0].Result != ledger.CancelDropped {
+					t.Errorf("Cancel: %+v, %v", gone, err)
+				}
+			}
+			return ledger.Outcome{Result: ledger.ResultThrottled}
+		}
+		h.push("queue", 1, ledger.Delivery{Published: time.Now()})
+		if e := w.wants(1, ledger.Dropped, ledger.ReasonCancelled); !e.CancelAsked {
+			t.Error("the mark is gone")
+		}
+		stop := h.works()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		stop()
+		if h.called() != 1 {
+			t.Errorf("%d calls; the caller was told that it would not be sent", h.called())
+		}
+	})
+}
+
 func TestADeliveryIsNotAckedWhileTheChangeCannotBeNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		log := &notices{EpochLog: w.memory, fails: errLost}

@@ -28,8 +28,8 @@ func (d *Desk) Waiting(ctx context.Context, after ledger.Doubt, limit int) ([]le
 }
 
 // Resolve carries out a person's decision together with its line in the audit. [ledger.ErrStale] where the
-// entry is not any more what the person saw, [ledger.ErrNotInDoubt] where there is nothing to decide,
-// [ledger.ErrNotFound] where there is no such entry.
+// entry is not any more what the person saw, [ledger.ErrNotInDoubt] where there is nothing to decide, both
+// with the entry as it stands where it could be read; [ledger.ErrNotFound] where there is none.
 func (d *Desk) Resolve(ctx context.Context, id ledger.Identity, by ledger.Resolution) (ledger.Entry, error) {
 	seen, err := d.load(ctx, id)
 	if err != nil {
@@ -45,6 +45,9 @@ func (d *Desk) Resolve(ctx context.Context, id ledger.Identity, by ledger.Resolu
 	case err == nil:
 		return stands, nil
 	case errors.Is(err, ledger.ErrStale):
+		if seen, lookErr := d.load(ctx, id); lookErr == nil {
+			return seen.Entry, err
+		}
 		return ledger.Entry{}, err
 	}
 	// It may have happened all the same: its act tells.

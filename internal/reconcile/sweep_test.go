@@ -60,6 +60,27 @@ func TestASettleBetweenTheSweepsReadingAndItsWriteWins(t *testing.T) {
 	})
 }
 
+// What was listed as silent may be finished, or in other hands, by the time that it is read.
+func TestWhatMovedOnSinceItWasListedIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for n := 1; n <= 2; n++ {
+			w.holds(n, "keyed", -lease, -time.Second)
+		}
+		claimed := func(e ledger.Entry) ledger.Change {
+			e.Holder, e.ClaimedAt, e.LeaseUntil = "another", ledger.In(0), ledger.In(lease)
+			return ledger.Change{Entry: e}
+		}
+		finishes := first("load", 1, func() error { w.moves(1, settles("receipt")); return nil })
+		claims := first("load", 2, func() error { w.moves(2, claimed); return nil })
+		w.ledger.before = func(verb string, id ledger.Identity) error { return errors.Join(finishes(verb, id), claims(verb, id)) }
+		w.replica().Round(t.Context())
+		w.wants(1, ledger.Sent, ledger.ReasonAccepted)
+		if e := w.wants(2, ledger.Sending, ledger.ReasonClaimed); e.Holder != "another" || e.Version != 2 {
+			t.Errorf("holder %q, version %d", e.Holder, e.Version)
+		}
+	})
+}
+
 func TestALapseWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.holds(1, "keyed", -lease, -time.Second)

@@ -312,7 +312,7 @@ WITH moved AS (
         correlation_id = $30, reservation_id = $31, user_id = $32,
         version = entries.version + 1, updated = ledger_now()
     WHERE entries.reminder_id = $33 AND entries.type = $34 AND entries.channel = $35
-        AND entries.version = $36
+        AND entries.version = $36 AND ($37::text = '' OR entries.holder = $37::text)
     RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 ), told AS (
     INSERT INTO timeline (
@@ -321,13 +321,13 @@ WITH moved AS (
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        moved.reminder_id, moved.type, moved.channel, moved.version, $37::text, $38::text,
-        $39::text, $40::text, $41::text, $42::text,
-        $43::bigint, $44::text, $45::bigint, $46::text,
-        $47::timestamptz, $48::timestamptz, $49::text,
-        $50::text, $51::bigint, $52::text, $53::text,
-        $54::bigint, $55::text, moved.updated
-    FROM moved WHERE $56::boolean
+        moved.reminder_id, moved.type, moved.channel, moved.version, $38::text, $39::text,
+        $40::text, $41::text, $42::text, $43::text,
+        $44::bigint, $45::text, $46::bigint, $47::text,
+        $48::timestamptz, $49::timestamptz, $50::text,
+        $51::text, $52::bigint, $53::text, $54::text,
+        $55::bigint, $56::text, moved.updated
+    FROM moved WHERE $57::boolean
 )
 SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM moved
 `
@@ -369,6 +369,7 @@ type SwapEntryParams struct {
 	Type             string
 	Channel          string
 	Version          int64
+	Held             string
 	Kind             string
 	EventState       string
 	EventReason      string
@@ -467,6 +468,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Type,
 		arg.Channel,
 		arg.Version,
+		arg.Held,
 		arg.Kind,
 		arg.EventState,
 		arg.EventReason,
