@@ -59,7 +59,7 @@ func serve(l line) error {
 	}
 	ctx, stop := untilSignal()
 	defer stop()
-	return app.Run(ctx, cfg, app.Build{Version: build(), Log: l.errOut})
+	return app.Run(ctx, cfg, app.Build{Version: build(), Log: l.errOut, Rig: rig()})
 }
 
 func migrate(l line) error {
@@ -103,7 +103,7 @@ func version(l line) error {
 // build is the version that the toolchain stamped into the binary.
 func build() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
+		return info.Main.Version + stamp
 	}
-	return "(devel)"
+	return "(devel)" + stamp
 }

@@ -33,6 +33,7 @@ type Build struct {
 	Version string
 	Log     io.Writer
 	Ready   func(public, operations net.Addr) // told once the listeners are open; may be nil
+	Rig     Rig                               // what a test build puts around the rooms
 }
 
 // Bounds of listeners and loops.
@@ -47,7 +48,7 @@ const (
 
 // Migrate brings the ledger's schema up to this version.
 func Migrate(ctx context.Context, cfg config.Config) error {
-	store, err := openStore(ctx, cfg, nil)
+	store, err := openStore(ctx, cfg, nil, time.Now)
 	if err != nil {
 		return err
 	}
@@ -59,12 +60,12 @@ func Migrate(ctx context.Context, cfg config.Config) error {
 func Check(cfg config.Config) error {
 	var faults []error
 	for _, name := range names(cfg.Providers) {
-		if _, err := openProvider(name, cfg.Providers[name], outbound.New(outbound.Options{})); err != nil {
+		if _, err := openProvider(name, cfg.Providers[name], outbound.New(outbound.Options{}), time.Now); err != nil {
 			faults = append(faults, fmt.Errorf("providers.%s: %w", name, err))
 		}
 	}
 	for _, name := range names(cfg.Sources) {
-		if _, err := openFormat(name, cfg.Sources[name], new(http.Client)); err != nil {
+		if _, err := openFormat(name, cfg.Sources[name], new(http.Client), time.Now); err != nil {
 			faults = append(faults, fmt.Errorf("sources.%s: %w", name, err))
 		}
 	}
@@ -106,6 +107,10 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 			g.close()
 		}
 	}()
+	rig, err := build.Rig.ready(log)
+	if err != nil {
+		return nil, err
+	}
 	watch, err := telemetry.Start(ctx, telemetry.Options{
 		Version: build.Version, Providers: names(cfg.Providers), Logger: log,
 		OTLPTraces: cfg.OTLP.Traces, OTLPMetrics: cfg.OTLP.Metrics,
@@ -118,23 +123,24 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 		defer cancel()
 		return watch.Shutdown(ctx)
 	})
-	if g.store, err = openStore(ctx, cfg, watch.TracerProvider()); err != nil {
+	if g.store, err = openStore(ctx, cfg, watch.TracerProvider(), rig.now); err != nil {
 		return nil, err
 	}
 	g.closers = append(g.closers, g.store.Close)
+	g.store = rig.store(g.store)
 	if err := g.prepareSchema(ctx); err != nil {
 		return nil, err
 	}
-	fleet, err := openFleet(cfg, g.store, watch, log)
+	fleet, err := openFleet(cfg, g.store, watch, log, rig.now)
 	if err != nil {
 		return nil, err
 	}
 	_ = fleet.Look(ctx) // so that the first deliveries find open gates open; without it they count as closed
 	failovers := reconcile.NewFailovers(g.store, cfg.FailoverWindow, func(f ledger.Failover) { tellFailover(log, f) })
 	watch.Failovers(failovers.Last)
-	g.desk = openDesk(cfg, g.store, fleet, failovers, watch)
-	g.sweep = openSweep(cfg, g.store, fleet, failovers, g.desk, watch, log)
-	surface, err := openSurface(cfg, g.store, g.desk, watch, log)
+	g.desk = rig.desk(openDesk(cfg, g.store, fleet, failovers, watch, rig.now))
+	g.sweep = openSweep(cfg, g.store, fleet, failovers, g.desk, watch, log, rig.now)
+	surface, err := openSurface(cfg, g.store, g.desk, g.sweep, watch, log, rig.now)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +153,7 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 		fleet.Run,
 		func(ctx context.Context) { watch.Watch(ctx, g.store, censusEvery) },
 	}
+	surface = rig.surface(surface)
 	if cfg.AdminListen == "" {
 		g.public = []*http.Server{server(cfg.Listen, api.New(surface), writeTimeout(cfg), log)}
 	} else {
@@ -156,7 +163,7 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 		}
 	}
 	g.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
-		Ready: readiness{g.store}, Gates: closedGates(fleet), Draining: g.draining.Load,
+		Ready: readiness{g.store}, Gates: closedGates(fleet), Failover: failovers.Last, Draining: g.draining.Load,
 		Metrics: watch.Handler(), Profiling: cfg.Pprof, Log: log,
 	}), time.Minute, log)
 	return g, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -36,6 +37,7 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/webhook"
 	"github.com/sendonce/sendonce/internal/reconcile"
 	"github.com/sendonce/sendonce/internal/relevance"
+	"github.com/sendonce/sendonce/internal/reminder"
 	"github.com/sendonce/sendonce/internal/telemetry"
 )
 
@@ -59,12 +61,12 @@ type store interface {
 	Close() error
 }
 
-func openStore(ctx context.Context, cfg config.Config, traces trace.TracerProvider) (store, error) {
+func openStore(ctx context.Context, cfg config.Config, traces trace.TracerProvider, now func() time.Time) (store, error) {
 	if path := cfg.Database.Path; path != "" {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, fmt.Errorf("the ledger's folder: %w", err)
 		}
-		return sqlite.Open(ctx, sqlite.Options{Path: path})
+		return sqlite.Open(ctx, sqlite.Options{Path: path, Now: now})
 	}
 	options := postgres.Options{
 		URL: cfg.Database.URL.Reveal(), MaxConns: cfg.Database.MaxConns, Pooler: cfg.Database.Pooler,
@@ -75,12 +77,12 @@ func openStore(ctx context.Context, cfg config.Config, traces trace.TracerProvid
 	return postgres.Open(ctx, options)
 }
 
-func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry, log *slog.Logger) (*provider.Fleet, error) {
+func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry, log *slog.Logger, now func() time.Time) (*provider.Fleet, error) {
 	client := outbound.New(outbound.Options{})
 	var lanes []provider.Lane
 	for _, name := range names(cfg.Providers) {
 		p := cfg.Providers[name]
-		adapter, err := openProvider(name, p, client)
+		adapter, err := openProvider(name, p, client, now)
 		if err != nil {
 			return nil, fmt.Errorf("provider %s: %w", name, err)
 		}
@@ -90,7 +92,7 @@ func openFleet(cfg config.Config, store store, watch *telemetry.Telemetry, log *
 		})
 	}
 	fleet, err := provider.NewFleet(store, provider.Options{
-		Rules: ledger.DefaultGateRules(cfg.Lease), Moved: func(g ledger.Gate) { tellGate(log, g) },
+		Rules: ledger.DefaultGateRules(cfg.Lease), Now: now, Moved: func(g ledger.Gate) { tellGate(log, g) },
 	}, lanes...)
 	if err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ func capacities(cfg config.Config) func() map[string]int {
 	return func() map[string]int { return all }
 }
 
-func openProvider(name string, p config.Provider, client *outbound.Client) (provider.Provider, error) {
+func openProvider(name string, p config.Provider, client *outbound.Client, now func() time.Time) (provider.Provider, error) {
 	contract := ledger.Contract{}
 	switch {
 	case p.Contract.Idempotent > 0:
@@ -162,12 +164,12 @@ func openProvider(name string, p config.Provider, client *outbound.Client) (prov
 	default:
 		return webhook.New(webhook.Config{
 			Name: name, URL: p.URL, LookupURL: p.Contract.Lookup, Headers: headers(p.Headers), Contract: contract,
-			Secret: p.Signing.Reveal(), Client: client, Propagate: telemetry.Propagate,
+			Secret: p.Signing.Reveal(), Client: client, Propagate: telemetry.Propagate, Now: now,
 		})
 	}
 }
 
-func openDesk(cfg config.Config, store store, fleet *provider.Fleet, epochs deliver.Epochs, watch *telemetry.Telemetry) *deliver.Desk {
+func openDesk(cfg config.Config, store store, fleet *provider.Fleet, epochs deliver.Epochs, watch *telemetry.Telemetry, now func() time.Time) *deliver.Desk {
 	types := make(map[string]policy.Type)
 	questions := make(map[string]relevance.Question)
 	for name, t := range cfg.Types {
@@ -200,19 +202,19 @@ func openDesk(cfg config.Config, store store, fleet *provider.Fleet, epochs deli
 		Memory: policy.Memory{Span: cfg.Memory, AcceptSince: cfg.AcceptSince},
 		Types:  types, Channels: channels, Sources: sources, Asks: cfg.Asks,
 		Callers: deliver.Source{RetriesBy: ledger.OwnerLedger, AnswerWithin: callerPatience},
-		Clock:   time.Now, Draw: mathrand.Float64, Token: rand.Text,
+		Clock:   now, Draw: mathrand.Float64, Token: rand.Text,
 		Late: watch.Late, Settled: watch.Settled,
 	})
 }
 
 func openSweep(
 	cfg config.Config, store store, fleet *provider.Fleet, failovers *reconcile.Failovers, desk *deliver.Desk,
-	watch *telemetry.Telemetry, log *slog.Logger,
+	watch *telemetry.Telemetry, log *slog.Logger, now func() time.Time,
 ) *reconcile.Desk {
 	return reconcile.New(reconcile.Options{
 		Ledger: store, Records: store, Agenda: store,
 		Visitor: watch.Visitor(desk), Providers: askable{fleet, watch.Asker(fleet)}, Rules: desk.Rules, Failovers: failovers,
-		Sweep: cfg.Sweep, Clock: time.Now, Token: rand.Text, Late: watch.Late,
+		Sweep: cfg.Sweep, Clock: now, Token: rand.Text, Late: watch.Late,
 		Failed: seldom(30*time.Second, func(err error) { log.Warn("not everything could be reconciled", "error", err) }),
 	})
 }
@@ -233,15 +235,29 @@ func tellFailover(log *slog.Logger, f ledger.Failover) {
 		"noticed", f.Noticed, "window", f.Window.String())
 }
 
-func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *telemetry.Telemetry, log *slog.Logger) (api.Options, error) {
+func openSurface(
+	cfg config.Config, store store, desk *deliver.Desk, sweep *reconcile.Desk,
+	watch *telemetry.Telemetry, log *slog.Logger, now func() time.Time,
+) (api.Options, error) {
 	sources := make(map[string]api.Source)
 	keys := new(http.Client) // for an issuer's keys; its user bounds it
 	for name, s := range cfg.Sources {
-		format, err := openFormat(name, s, keys)
+		format, err := openFormat(name, s, keys, now)
 		if err != nil {
 			return api.Options{}, fmt.Errorf("source %s: %w", name, err)
 		}
 		sources[name] = api.Source{Format: format, Limit: s.Limit}
+	}
+	events := make(map[string]api.EventReader)
+	for name, p := range cfg.Providers {
+		if len(p.Events) == 0 {
+			continue
+		}
+		opened, err := webhook.NewEvents(name, reveal(p.Events), now)
+		if err != nil {
+			return api.Options{}, fmt.Errorf("provider %s: %w", name, err)
+		}
+		events[name] = eventReader{opened}
 	}
 	var callers []api.Caller
 	for _, c := range cfg.Callers {
@@ -255,12 +271,32 @@ func openSurface(cfg config.Config, store store, desk *deliver.Desk, watch *tele
 		Sources: sources, Callers: callers,
 		Deliver: watch.Deliverer(desk), Request: watch.Requester(desk),
 		Cancel: desk, Reminder: store, List: store, Story: store,
+		Cases: sweep, Start: sweep, LastRun: sweep.LastRun, Resolve: sweep, Events: events, Hear: sweep,
 		CursorKey: cursorKey(cfg), AllowedHosts: allowedHosts(cfg), Wrap: watch.HTTP, Log: log,
 	}, nil
 }
 
-func openFormat(name string, s config.Source, keys *http.Client) (broker.Format, error) {
-	auth, err := openAuth(s.Auth, keys)
+// eventReader is a provider's events with their errors in the surface's words.
+type eventReader struct{ events *webhook.Events }
+
+func (r eventReader) Open(h http.Header, raw []byte) (ledger.Report, error) {
+	report, err := r.events.Open(h, raw)
+	var faults webhook.Faults
+	switch {
+	case errors.Is(err, webhook.ErrNotAuthentic):
+		return ledger.Report{}, fmt.Errorf("%w: %w", api.ErrForged, err)
+	case errors.As(err, &faults):
+		told := make(reminder.Faults, len(faults))
+		for i, fault := range faults {
+			told[i] = reminder.Fault(fault)
+		}
+		return ledger.Report{}, told
+	}
+	return report, err
+}
+
+func openFormat(name string, s config.Source, keys *http.Client, now func() time.Time) (broker.Format, error) {
+	auth, err := openAuth(s.Auth, keys, now)
 	if err != nil {
 		return nil, err
 	}
@@ -275,17 +311,17 @@ func openFormat(name string, s config.Source, keys *http.Client) (broker.Format,
 	}
 }
 
-func openAuth(a config.Auth, keys *http.Client) (broker.Authenticator, error) {
+func openAuth(a config.Auth, keys *http.Client, now func() time.Time) (broker.Authenticator, error) {
 	switch {
 	case a.OIDC != nil:
 		return pubsub.NewOIDC(pubsub.OIDCOptions{
 			Audience: a.OIDC.Audience, Email: a.OIDC.Email, Issuer: a.OIDC.Issuer, KeysURL: a.OIDC.KeysURL,
-			Client: keys, Now: time.Now,
+			Client: keys, Now: now,
 		})
 	case a.Header != nil:
 		return broker.NewHeader(a.Header.Name, reveal(a.Header.Secrets))
 	case len(a.StandardWebhooks) > 0:
-		return standardwebhooks.NewSignature(reveal(a.StandardWebhooks), time.Now)
+		return standardwebhooks.NewSignature(reveal(a.StandardWebhooks), now)
 	case a.None:
 		return broker.None{}, nil
 	default:

@@ -38,6 +38,7 @@ var plan = map[string][]string{
 	"internal/redrive":      {"internal/ledger"},
 	"internal/dashboard":    {"internal/ledger"},
 	"internal/telemetry":    {"internal/ledger", "internal/reminder"},
+	"internal/crashpoint":   {"internal/ledger"},
 	"internal/config":       {},
 	"internal/cli":          {"api/client"},
 	"internal/app":          {anything},
