@@ -35,6 +35,7 @@ of the program may run side by side on the new schema.`, "-config config.yaml", 
 		{"check-config", "[-config] FILE", "Read FILE and the environment as serve would, say all that is wrong, and end.", "config.yaml", checkConfig},
 		{"health", "[-addr HOST:PORT | -config FILE]", `Ask the operations listener of a gateway on this machine whether it is ready.
 For HEALTHCHECK. FILE says where it listens (ops_listen).`, "-config config.yaml", health},
+		{"rehearse", "-config FILE | -url URL", rehearsing, "-config config.yaml", rehearse},
 		{"version", "", "Say which version this is.", "", version},
 	}
 }
@@ -44,7 +45,8 @@ func usage() string {
 	var b strings.Builder
 	b.WriteString("sendonce sends one logical reminder at most once, and can explain each decision afterwards.\n\nUsage:\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "\n  %s\n        %s\n", c.synopsis(), strings.ReplaceAll(c.does, "\n", "\n        "))
+		brief, _, _ := strings.Cut(c.does, "\n\n")
+		fmt.Fprintf(&b, "\n  %s\n        %s\n", c.synopsis(), strings.ReplaceAll(brief, "\n", "\n        "))
 	}
 	b.WriteString("\n'sendonce COMMAND -h' shows a command's flags. Exit codes: 0 done, 1 failed, 2 not understood.\n")
 	return b.String()

@@ -32,7 +32,7 @@ func TestHelpTeachesEveryCommand(t *testing.T) {
 	if err := run([]string{"--help"}, &out, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range []string{"dev", "serve", "migrate", "check-config", "health", "version"} {
+	for _, command := range []string{"dev", "serve", "migrate", "check-config", "health", "rehearse", "version"} {
 		if !strings.Contains(out.String(), "sendonce "+command) {
 			t.Errorf("help does not name %s", command)
 		}
