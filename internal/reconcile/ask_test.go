@@ -132,6 +132,19 @@ func TestTwoReplicasThatAskAtOnceCountOneNotFound(t *testing.T) {
 	})
 }
 
+// What was listed as due may have been asked by another replica by the time that it is read.
+func TestAQuestionThatAnotherReplicaPutMeanwhileIsNotPutAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.doubts(1, "desk", 0)
+		other := w.replica()
+		w.ledger.before = first("load", 1, func() error { other.Questions(t.Context(), "desk"); return nil })
+		w.replica().Questions(t.Context(), "desk")
+		if e := w.entry(1); e.Asked != 1 || len(w.questions()) != 1 {
+			t.Errorf("asked %d times, %d counted", len(w.questions()), e.Asked)
+		}
+	})
+}
+
 func TestAnAnswerWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.doubts(1, "desk", 0)

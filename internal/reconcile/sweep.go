@@ -79,12 +79,13 @@ func (d *Desk) lapses(ctx context.Context) (far bool) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, longLook)
 	defer cancel()
-	silent, err := d.Agenda.Lapsed(bounded, within, lapsedBatch+s.stuck.count())
+	limit := lapsedBatch + s.stuck.count()
+	silent, err := d.Agenda.Lapsed(bounded, within, limit)
 	if err != nil {
 		d.failed(ctx, err)
 		return false
 	}
-	if far && len(silent) < lapsedBatch {
+	if far && len(silent) < limit {
 		s.lookedAll, s.lookedFar = true, d.Clock()
 	}
 	_, err = s.stuck.each(ctx, silent, d.lapse)

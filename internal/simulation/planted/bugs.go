@@ -77,7 +77,7 @@ func bugs() []bug {
 		},
 		{
 			"a sweep that starves behind what it cannot help", "internal/reconcile/sweep.go",
-			"lapsedBatch+s.stuck.count()", "lapsedBatch", "internal/reconcile", "TestWhatTheSweepCannotHelpDoesNotStarveTheRest",
+			"lapsedBatch + s.stuck.count()", "lapsedBatch", "internal/reconcile", "TestWhatTheSweepCannotHelpDoesNotStarveTheRest",
 		},
 		{
 			"an attempt counted for a lapse", "internal/ledger/meet.go",
