@@ -181,28 +181,40 @@ func start(t *testing.T, args ...string) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	return g, g.listens()
+}
+
+// listens waits until the gateway says where it listens.
+func (g *gateway) listens() error {
 	line, err := g.says(`"msg":"serving"`)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var at struct {
 		Listen    string `json:"listen"`
 		OpsListen string `json:"ops_listen"`
 	}
 	if err := json.Unmarshal([]byte(line), &at); err != nil {
-		return nil, err
+		return err
 	}
 	g.url, g.ops = "http://"+at.Listen, "http://"+at.OpsListen
-	return g, nil
+	return nil
 }
 
 // launch runs the binary in a folder.
 func launch(t *testing.T, dir string, args ...string) (*gateway, error) {
 	t.Helper()
-	g := &gateway{t: t, cmd: exec.Command(binary, args...), log: &journal{}, ended: make(chan struct{})}
+	cmd := exec.Command(binary, args...)
+	cmd.Dir = dir
+	return spawn(t, cmd)
+}
+
+// spawn runs a gateway's process until it ends, or the test does.
+func spawn(t *testing.T, cmd *exec.Cmd) (*gateway, error) {
+	t.Helper()
+	g := &gateway{t: t, cmd: cmd, log: &journal{}, ended: make(chan struct{})}
 	g.cmd.Stdout = g.log
 	g.cmd.Stderr = g.log
-	g.cmd.Dir = dir
 	if err := g.cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (g *gateway) waiting() map[string]string {
 	return whom
 }
 
-func TestAProviderThatIsAskedLaterSettlesWhatItTook(t *testing.T) {
+func TestB16AProviderThatIsAskedLaterSettlesWhatItTook(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, database string) {
 		p := startProvider(t)
@@ -123,7 +123,7 @@ func TestAProviderThatIsAskedLaterSettlesWhatItTook(t *testing.T) {
 	})
 }
 
-func TestAfterTheLastNegativeAnswerAPersonDecides(t *testing.T) {
+func TestB16AfterTheLastNegativeAnswerAPersonDecidesAndItIsCalledOnceMore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, database string) {
 		p := startProvider(t)

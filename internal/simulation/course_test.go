@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -10,8 +11,8 @@ import (
 // How long the parts of a run last.
 const (
 	troubled = 10 * time.Minute
-	settled  = 4 * time.Minute // pauses, stalls, calls and settles that began in the trouble have ended by then
-	bound    = deadline + takeover + 2*lease + 2*time.Minute
+	settled  = 4 * time.Minute                               // pauses, stalls, calls and settles that began in the trouble have ended by then
+	bound    = deadline + takeover + 2*lease + 2*time.Minute // nothing waits longer
 )
 
 // run is ten minutes of trouble, and then rest.
@@ -50,8 +51,10 @@ func (w *world) run() {
 		r.stop()
 		w.replace(i, w.start(shared))
 	}
+	w.final = shared
 	w.calm()
 	w.rest()
+	w.unaudited()
 	w.end()
 	w.tally.time = time.Since(begun)
 }
@@ -61,11 +64,28 @@ func (w *world) meddle() {
 	if w.luck.roll(12) == 0 {
 		w.leap(w.luck.upTo(farLeap+farLeap/3) - farLeap/3)
 	}
+	if w.ledger.Load().follows && w.luck.roll(25) == 0 {
+		w.failsOver()
+	}
 	if w.luck.roll(50) == 0 {
 		name := []string{"a", "b"}[w.luck.roll(2)]
-		closeGate(w.ledger, name, ops, 10*time.Second+w.luck.upTo(3*time.Minute), 0)
+		closeGate(w.store(), name, ops, 10*time.Second+w.luck.upTo(3*time.Minute), 0)
 		w.fire(shut, name)
 	}
+}
+
+// failsOver promotes a standby: now and then one that is behind, and mostly on a machine with another clock.
+func (w *world) failsOver() {
+	behind := max(w.luck.upTo(30*time.Second)-10*time.Second, 0)
+	if !*forget {
+		behind = 0
+	}
+	if behind == 0 {
+		w.fire(failedOver, "")
+	} else {
+		w.fire(amnesia, behind.String())
+	}
+	w.fallBack(behind)
 }
 
 // calm waits until everything has come to rest, or should have.
@@ -82,11 +102,18 @@ func (w *world) calm() {
 
 func (w *world) restless() bool {
 	for _, id := range w.ids {
-		if e := w.read(id); e.State == ledger.Sending || e.State == ledger.Waiting {
+		if e := w.read(id); e.State == ledger.Sending || e.State == ledger.Waiting || !e.AskAt.IsZero() && w.canAsk(e) {
 			return true
 		}
 	}
 	return false
+}
+
+// canAsk tells whether the provider of an entry can be asked about it, as it is configured in the end.
+func (w *world) canAsk(e ledger.Entry) bool {
+	return slices.ContainsFunc(w.final.accounts, func(a *account) bool {
+		return a.route.Contract.Kind == ledger.Lookup && a.route.Fingerprint == e.Fingerprint
+	})
 }
 
 // leap is a failover to a machine with another clock.

@@ -12,6 +12,7 @@ import (
 	"github.com/sendonce/sendonce/internal/deliver"
 	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/provider"
+	"github.com/sendonce/sendonce/internal/reconcile"
 )
 
 // ops is a person who may close a gate, and outcome is what calls put in the same place.
@@ -111,7 +112,7 @@ func (q *quiet) works() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	w := &deliver.Worker{Agenda: q, Capacity: q.fleet, Visitor: q.desk, Poll: 500 * time.Millisecond}
-	s := sweeper(q.Memory, q.fleet, q.desk, q.desk, 5*time.Second)
+	s := sweeper(q.Memory, q.fleet, q.desk, q.desk, reconcile.NewFailovers(q.Memory, 0, nil), 5*time.Second)
 	wg.Go(func() { s.Run(ctx) })
 	wg.Go(func() { q.fleet.Run(ctx) })
 	wg.Go(func() { w.Run(ctx) })

@@ -13,6 +13,8 @@ import (
 type account struct {
 	w        *world
 	route    ledger.Route
+	luck     *dice
+	lag      time.Duration // how long it does not know what it took, when it is asked
 	mu       sync.Mutex
 	accepted map[string]acceptance
 }
@@ -34,6 +36,7 @@ func (a *account) take(s ledger.Shipment, came time.Time) string {
 	n := a.w.sent(s.Identity, a.route.Fingerprint)
 	got := acceptance{time.Now(), fmt.Sprintf("%s-%s-%d", a.route.Fingerprint, s.ReminderID, n)}
 	a.accepted[s.SendKey] = got
+	a.w.background.Go(func() { a.reports(s.Identity, got.receipt, n) })
 	return got.receipt
 }
 
@@ -155,4 +158,77 @@ func (a *account) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	default:
 		return ledger.Outcome{Result: ledger.ResultUnreachable}
 	}
+}
+
+// Ask implements [provider.Asker]: by its contract a provider never says "found" of what it did not take.
+// What it took it may not know yet, or deny; and it may not answer.
+func (a *account) Ask(ctx context.Context, key string) (ledger.Finding, ledger.Outcome) {
+	a.w.count(questions, 1)
+	troubled := a.w.trouble.Load()
+	if troubled {
+		time.Sleep(a.luck.upTo([]time.Duration{time.Second, 12 * time.Second}[a.luck.roll(2)]))
+	}
+	a.mu.Lock()
+	known, took := a.accepted[key]
+	a.mu.Unlock()
+	fresh := took && time.Since(known.at) < a.lag
+	switch {
+	case ctx.Err() != nil, troubled && a.luck.roll(6) == 0:
+		a.w.fire(mute, a.route.Fingerprint)
+		return ledger.Unanswered, ledger.Outcome{Cause: "timeout"}
+	case fresh, took && troubled && a.luck.roll(8) == 0:
+		a.w.fire(denies, a.route.Fingerprint)
+		return ledger.NotFound, ledger.Outcome{Cause: "status", Status: 404}
+	case !took:
+		return ledger.NotFound, ledger.Outcome{Cause: "status", Status: 404}
+	case a.luck.roll(8) == 0:
+		return ledger.Found, ledger.Outcome{Status: 200} // and its receipt cannot be read
+	default:
+		return ledger.Found, ledger.Outcome{Status: 200, Receipt: known.receipt}
+	}
+}
+
+// reports tells what became of a reminder, if this provider does: that it took it, and later what it met,
+// some of it twice, and each until somebody has recorded it.
+func (a *account) reports(id ledger.Identity, receipt string, n int) {
+	luck := a.w.dice(aReporter + 100*n + int(id.SendKey()[0]) + 256*int(id.SendKey()[1]))
+	if luck.roll(3) > 0 {
+		return
+	}
+	time.Sleep(luck.upTo(90 * time.Second))
+	kinds := []ledger.ReportKind{ledger.ReportAccepted, ledger.ReportKinds()[1+luck.roll(4)]}
+	for _, kind := range kinds[luck.roll(2):] {
+		report := ledger.Report{
+			Identity: id, Kind: kind, Provider: a.route.Provider, Message: fmt.Sprintf("%s-%s", receipt, kind),
+			Receipt: receipt, At: time.Now(),
+		}
+		for tries := 6; tries > 0; tries-- {
+			if a.w.reported(luck, report) && luck.roll(4) > 0 {
+				break
+			}
+			a.w.fire(again, id.ReminderID)
+			time.Sleep(time.Second + luck.upTo(15*time.Second))
+		}
+		time.Sleep(luck.upTo(30 * time.Second))
+	}
+}
+
+// reported brings a report to a replica, and tells whether it was taken.
+func (w *world) reported(luck *dice, report ledger.Report) (taken bool) {
+	r := w.pick(luck)
+	w.patiently(r, func() {
+		news, err := r.sweep.Hear(context.Background(), report)
+		if err != nil || r.crashed.Load() {
+			return
+		}
+		taken = true
+		proof := report.Kind == ledger.ReportAccepted || report.Kind == ledger.ReportDelivered
+		if news {
+			w.fire(map[bool]fault{true: proves, false: bounces}[proof], report.ReminderID)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.proven[report.Identity] = (w.proven[report.Identity] || proof) && !w.forgotten[report.Identity]
+	})
+	return taken
 }

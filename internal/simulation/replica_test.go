@@ -2,7 +2,6 @@ package simulation_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -21,12 +20,7 @@ const (
 	margin   = 3 * time.Second
 	takeover = 2 * time.Minute
 	deadline = 20 * time.Minute
-)
-
-var (
-	errAway = errors.New("the ledger is away")
-	errLost = errors.New("the reply of a commit is lost")
-	errDead = errors.New("this replica is no more")
+	forgets  = time.Minute // how long before a failover commits may be forgotten
 )
 
 // replica is one life of one process, with a ledger that it reaches through trouble.
@@ -35,6 +29,7 @@ type replica struct {
 	name    string
 	luck    *dice
 	desk    *deliver.Desk
+	sweep   *reconcile.Desk
 	fleet   *provider.Fleet
 	worker  sync.WaitGroup
 	stop    context.CancelFunc
@@ -57,6 +52,8 @@ func (w *world) start(p plan) *replica {
 		panic(err)
 	}
 	r.desk = deliver.New(desk(r, r.fleet, p.channels, p.onUnknown, r.name))
+	failovers := reconcile.NewFailovers(r, forgets, nil)
+	r.desk.Epochs, r.desk.Asks = failovers, asks()
 	r.desk.Slots, r.desk.Sender = r, r
 	r.desk.Clock = func() time.Time { r.pause(6); return time.Now() }
 	r.desk.Draw = r.luck.float
@@ -64,11 +61,16 @@ func (w *world) start(p plan) *replica {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second}
-	sweep := sweeper(r, r.fleet, r, r.desk, 10*time.Second)
-	r.worker.Go(func() { sweep.Run(ctx) })
+	r.sweep = sweeper(r, enquirer{r.fleet, r}, r, r.desk, failovers, 10*time.Second)
+	r.worker.Go(func() { r.sweep.Run(ctx) })
 	r.worker.Go(func() { r.fleet.Run(ctx) })
 	r.worker.Go(func() { worker.Run(ctx) })
 	return r
+}
+
+// asks are the waits before each question to a lookup provider.
+func asks() []time.Duration {
+	return []time.Duration{10 * time.Second, 30 * time.Second, 2 * time.Minute, 4 * time.Minute}
 }
 
 // store is a ledger as a desk needs it, with the question beside it.
@@ -101,20 +103,18 @@ func desk(s store, fleet *provider.Fleet, channels map[string]string, onUnknown 
 	}
 }
 
-// swept is a ledger as a sweep needs it.
-type swept interface {
+// lookedAfter is a ledger as a sweep needs it.
+type lookedAfter interface {
 	reconcile.Ledger
 	reconcile.Records
 	reconcile.Agenda
 	reconcile.EpochLog
 }
 
-func sweeper(s swept, fleet *provider.Fleet, visitor reconcile.Visitor, d *deliver.Desk, every time.Duration) *reconcile.Desk {
-	var tokens atomic.Int64
+func sweeper(s lookedAfter, providers reconcile.Providers, visitor reconcile.Visitor, d *deliver.Desk, f *reconcile.Failovers, every time.Duration) *reconcile.Desk {
 	return reconcile.New(reconcile.Options{
-		Ledger: s, Records: s, Agenda: s, Visitor: visitor, Providers: fleet, Rules: d.Rules,
-		Failovers: reconcile.NewFailovers(s, 10*time.Minute, nil),
-		Sweep:     every, Clock: time.Now, Token: func() string { return fmt.Sprintf("act.%d", tokens.Add(1)) },
+		Ledger: s, Records: s, Agenda: s, Visitor: visitor, Providers: providers, Rules: d.Rules,
+		Failovers: f, Sweep: every, Clock: time.Now, Token: d.Token,
 	})
 }
 
@@ -151,198 +151,6 @@ func (r *replica) pause(permille int) {
 		time.Sleep(r.luck.upTo(90 * time.Second))
 	}
 	_ = r.alive()
-}
-
-// befalls draws whether a fault meets a statement, and tells of it.
-func (r *replica) befalls(permille int, kind fault, statement string) bool {
-	if r.luck.roll(1000) >= permille {
-		return false
-	}
-	r.w.fire(kind, r.name+" "+statement)
-	return true
-}
-
-// before is the way to the ledger.
-func (r *replica) before(statement string) error {
-	if err := r.alive(); err != nil || !r.w.trouble.Load() {
-		return err
-	}
-	switch {
-	case r.befalls(r.w.perMille.away, away, statement):
-		return errAway
-	case r.befalls(5, stalled, statement):
-		time.Sleep(r.luck.upTo(time.Minute))
-	case r.befalls(300, slow, statement):
-		time.Sleep(r.luck.upTo(200 * time.Millisecond))
-	}
-	return r.mortal(r.w.perMille.crashes)
-}
-
-// after is the way back.
-func (r *replica) after(statement string, err error) error {
-	if dead := r.alive(); dead != nil || !r.w.trouble.Load() {
-		return errors.Join(dead, err)
-	}
-	switch {
-	case err != nil:
-	case r.befalls(r.w.perMille.lost, lost, statement):
-		err = errLost
-	case r.befalls(5, stalled, statement):
-		time.Sleep(r.luck.upTo(time.Minute))
-	}
-	if dead := r.mortal(r.w.perMille.crashes); dead != nil {
-		return dead
-	}
-	return err
-}
-
-func (r *replica) mortal(permille int) error {
-	if r.luck.roll(1000) < permille {
-		r.crash()
-	}
-	return r.alive()
-}
-
-// through is one statement about an entry or a gate.
-func through[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
-	var none T
-	if err := r.before(statement); err != nil {
-		return none, err
-	}
-	if err := ctx.Err(); err != nil {
-		return none, err
-	}
-	got, err := do()
-	r.judge(ctx, statement, err)
-	if err = r.after(statement, err); err != nil {
-		return none, err
-	}
-	return got, nil
-}
-
-// glance is one of the many statements that look whether there is anything to do: it meets little trouble,
-// so that a run's trouble meets what matters.
-func glance[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
-	var none T
-	if r.w.trouble.Load() {
-		switch {
-		case r.befalls((r.w.perMille.away+r.w.perMille.lost)/4, blind, statement):
-			return none, errAway
-		case r.befalls(1, stalled, statement):
-			time.Sleep(r.luck.upTo(time.Minute))
-		case r.befalls(30, slow, statement):
-			time.Sleep(r.luck.upTo(200 * time.Millisecond))
-		}
-		_ = r.mortal(r.w.perMille.crashes / 8)
-	}
-	if err := r.alive(); err != nil {
-		return none, err
-	}
-	got, err := do()
-	r.judge(ctx, statement, err)
-	return got, errors.Join(err, r.alive())
-}
-
-// judge knows that the ledger itself never fails here: what it refuses, no schema would take.
-func (r *replica) judge(ctx context.Context, statement string, err error) {
-	for _, own := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
-		if err == own {
-			return
-		}
-	}
-	if ctx.Err() == nil {
-		r.w.breaks("%s %s: the ledger refuses it: %v", r.name, statement, err)
-	}
-}
-
-// dated is what comes with the ledger's now.
-type dated[T any] struct {
-	it  T
-	now time.Time
-}
-
-func (r *replica) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return through(ctx, r, "create "+c.Entry.ReminderID, func() (ledger.Entry, error) {
-		return r.w.witness(c, func() (ledger.Entry, error) { return r.w.ledger.Create(ctx, c) })
-	})
-}
-
-func (r *replica) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return through(ctx, r, "swap "+c.Entry.ReminderID, func() (ledger.Entry, error) {
-		return r.w.witness(c, func() (ledger.Entry, error) { return r.w.ledger.Swap(ctx, c) })
-	})
-}
-
-func (r *replica) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
-	return through(ctx, r, "load "+id.ReminderID, func() (ledger.Reading, error) { return r.w.ledger.Load(ctx, id) })
-}
-
-func (r *replica) Story(ctx context.Context, id ledger.Identity) (ledger.Story, error) {
-	return through(ctx, r, "story "+id.ReminderID, func() (ledger.Story, error) { return r.w.ledger.Story(ctx, id) })
-}
-
-func (r *replica) Record(ctx context.Context, a ledger.Act) error {
-	_, err := through(ctx, r, "record "+a.Verb, func() (struct{}, error) { return struct{}{}, r.w.ledger.Record(ctx, a) })
-	return err
-}
-
-func (r *replica) Epoch(ctx context.Context) (string, error) {
-	return glance(ctx, r, "epoch", func() (string, error) { return r.w.ledger.Epoch(ctx) })
-}
-
-func (r *replica) Notice(ctx context.Context, epoch string, again bool) (time.Time, error) {
-	return through(ctx, r, "notice "+epoch, func() (time.Time, error) { return r.w.ledger.Notice(ctx, epoch, again) })
-}
-
-func (r *replica) Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
-	return glance(ctx, r, "asks", func() ([]ledger.Identity, error) { return r.w.ledger.Asks(ctx, provider, limit) })
-}
-
-func (r *replica) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error) {
-	return glance(ctx, r, "unknown", func() ([]ledger.Entry, error) { return r.w.ledger.Unknown(ctx, after, limit) })
-}
-
-func (r *replica) Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error) {
-	return through(ctx, r, "payload "+id.ReminderID, func() (ledger.Payload, error) { return r.w.ledger.Payload(ctx, id) })
-}
-
-func (r *replica) Timeline(ctx context.Context, id ledger.Identity) ([]ledger.Event, error) {
-	return through(ctx, r, "timeline "+id.ReminderID, func() ([]ledger.Event, error) { return r.w.ledger.Timeline(ctx, id) })
-}
-
-func (r *replica) RecordConflict(ctx context.Context, c ledger.Conflict) (bool, error) {
-	return through(ctx, r, "recordconflict "+c.ReminderID, func() (bool, error) { return r.w.ledger.RecordConflict(ctx, c) })
-}
-
-func (r *replica) ByReminder(ctx context.Context, id string) ([]ledger.Entry, error) {
-	return through(ctx, r, "byreminder "+id, func() ([]ledger.Entry, error) { return r.w.ledger.ByReminder(ctx, id) })
-}
-
-func (r *replica) Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
-	return glance(ctx, r, "due", func() ([]ledger.Identity, error) { return r.w.ledger.Due(ctx, provider, limit) })
-}
-
-func (r *replica) Lanes(ctx context.Context) ([]string, error) {
-	return glance(ctx, r, "lanes", func() ([]string, error) { return r.w.ledger.Lanes(ctx) })
-}
-
-func (r *replica) Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error) {
-	return glance(ctx, r, "lapsed", func() ([]ledger.Identity, error) { return r.w.ledger.Lapsed(ctx, within, limit) })
-}
-
-func (r *replica) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
-	got, err := glance(ctx, r, "gates", func() (got dated[[]ledger.Gate], err error) {
-		got.it, got.now, err = r.w.ledger.Gates(ctx)
-		return got, err
-	})
-	if err == nil {
-		r.looked.Store(true)
-	}
-	return got.it, got.now, err
-}
-
-func (r *replica) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
-	return through(ctx, r, "swapgate "+g.Provider, func() (ledger.Gate, error) { return r.w.ledger.SwapGate(ctx, g) })
 }
 
 // Visit is the worker's.
@@ -393,6 +201,23 @@ func (r *replica) Send(ctx context.Context, name string, s ledger.Shipment) ledg
 	return o
 }
 
+// enquirer is where a crash may fall between a question to a provider and the record of its answer.
+type enquirer struct {
+	*provider.Fleet
+	r *replica
+}
+
+func (e enquirer) Ask(ctx context.Context, name, sendKey string) (ledger.Finding, ledger.Outcome) {
+	if e.r.alive() != nil {
+		return ledger.Unanswered, ledger.Outcome{}
+	}
+	finding, o := e.Fleet.Ask(ctx, name, sendKey)
+	e.r.pause(20)
+	_ = e.r.mortal(e.r.w.perMille.crashes)
+	return finding, o
+}
+
+// Ask is the question whether it is still wanted.
 func (r *replica) Ask(_ context.Context, e ledger.Entry) ledger.Relevance {
 	if r.w.trouble.Load() {
 		time.Sleep(r.luck.upTo(12 * time.Second))

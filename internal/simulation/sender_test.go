@@ -11,11 +11,16 @@ import (
 
 // cast sets everybody up who sends or cancels.
 func (w *world) cast(begun time.Time) {
+	for n := range w.people {
+		p := person{w: w, luck: w.dice(aPerson + n), number: n + 1}
+		w.background.Go(p.works)
+	}
 	senders := 0
 	for _, id := range w.ids {
+		created := w.luck.upTo(3 * time.Minute)
 		for range 1 + w.luck.roll(3) {
 			senders++
-			s := sender{w: w, luck: w.dice(aSender + senders), id: id}
+			s := sender{w: w, luck: w.dice(aSender + senders), id: id, created: created}
 			w.background.Go(func() { s.play(begun) })
 		}
 		if w.luck.roll(4) == 0 {
@@ -51,14 +56,15 @@ func parsed(raw []byte) reminder.Reminder {
 
 // sender is a broker with one message, or a caller with one request.
 type sender struct {
-	w    *world
-	luck *dice
-	id   ledger.Identity
-	raw  []byte
+	w       *world
+	luck    *dice
+	id      ledger.Identity
+	created time.Duration // after the beginning
+	raw     []byte
 }
 
 func (s *sender) play(begun time.Time) {
-	start := s.luck.upTo(240 * time.Second)
+	start := s.created + s.luck.upTo(time.Minute)
 	to, more := "ada@example.org", ""
 	if s.luck.roll(3) == 0 {
 		to = "eve@example.org"
@@ -69,6 +75,7 @@ func (s *sender) play(begun time.Time) {
 	case 1, 2:
 		more = fmt.Sprintf(`, "deadline": %q`, begun.Add(start+time.Duration(20+s.luck.roll(200))*time.Second).UTC().Format(time.RFC3339))
 	}
+	more += fmt.Sprintf(`, "created_at": %q`, begun.Add(s.created).UTC().Truncate(time.Second).Format(time.RFC3339))
 	s.raw = message(s.id, to, more)
 	time.Sleep(start)
 	if s.luck.roll(4) == 0 {
@@ -138,6 +145,7 @@ func (w *world) cancel(id ledger.Identity, r *replica) {
 	defer w.mu.Unlock()
 	w.tally.counted[cancels]++
 	switch result := done[0].Result; {
+	case w.forgotten[id]: // and maybe this with it
 	case result == ledger.CancelInFlight:
 		w.barred[id] = done[0].Entry.Holder // who may still be at it
 	case result == ledger.CancelDropped, result == ledger.CancelNothing && done[0].Entry.CancelAsked:

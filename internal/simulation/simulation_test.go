@@ -18,6 +18,7 @@ import (
 var (
 	seeds  = flag.Uint64("simulation.seeds", ordinary, "how many seeds to run over the ledger in memory")
 	onDisk = flag.Uint64("simulation.sqlite", ordinary/250, "how many seeds to run over SQLite, which is slower")
+	forget = flag.Bool("simulation.forgetful", false, "let failovers of the ledger in memory forget its last commits")
 	first  = flag.Uint64("simulation.first", 0, "the first seed")
 	alone  = flag.Int64("simulation.seed", -1, "run this seed alone, and tell all of its story (with -v)")
 )
@@ -35,19 +36,18 @@ type opener func(now func() time.Time) (dbtest.Store, error)
 func inMemory(now func() time.Time) (dbtest.Store, error) { return dbtest.NewMemory(now), nil }
 
 func TestWhateverHappensNobodyIsToldTwiceAndNothingIsForgotten(t *testing.T) {
-	simulate(t, *seeds, inMemory)
+	simulate(t, "simulation.seeds", *seeds, inMemory)
 }
 
-func TestNorOverSQLite(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ledger.db")
-	simulate(t, *onDisk, func(now func() time.Time) (dbtest.Store, error) { return openSQLite(path, now) })
+func TestWhateverHappensItHoldsOverSQLiteToo(t *testing.T) {
+	path := filepath.Join(aDisk(t), "ledger.db")
+	simulate(t, "simulation.sqlite", *onDisk, func(now func() time.Time) (dbtest.Store, error) { return openSQLite(path, now) })
 }
 
 // simulate runs a range of seeds, or the one that is asked for, and reports the figures.
 //
-// A bubble is as good as serial, and the runtime spends half of its time waking a second processor for it;
-// with one, moreover, a seed replays.
-func simulate(t *testing.T, count uint64, open opener) {
+// A bubble is as good as serial, and the runtime spends half of its time waking a second processor for it.
+func simulate(t *testing.T, asked string, count uint64, open opener) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	from := *first
@@ -61,18 +61,18 @@ func simulate(t *testing.T, count uint64, open opener) {
 		sum.add(w.tally)
 		if broken := w.told(); broken != "" {
 			sum.broken = append(sum.broken, seed)
-			t.Errorf("seed %d:\n%s\nplay it again, and see its whole history:\ngo test ./internal/simulation -run '^%s$' -simulation.seed=%d -count=3 -v",
-				seed, broken, t.Name(), seed)
+			t.Errorf("seed %d:\n%s\nplay it again, and see its whole history:\n"+
+				"go test ./internal/simulation -run '^%s$' -simulation.seed=%d -simulation.forgetful=%t -count=3 -v", seed, broken, t.Name(), seed, *forget)
 		}
 		if *alone >= 0 {
 			t.Logf("seed %d:\n%s", seed, w.history())
 		}
-		goOn := fmt.Sprintf("-simulation.first=%d -simulation.seeds=%d", seed+1, from+count-seed-1)
+		goOn := fmt.Sprintf("-simulation.first=%d -%s=%d", seed+1, asked, from+count-seed-1)
 		switch {
 		case len(sum.broken) == patience:
 			t.Fatalf("seeds %v fail; that is enough. The rest: %s", sum.broken, goOn)
 		case limited && time.Until(limit) < stopBefore && seed+1 < from+count:
-			t.Fatalf("out of time; none has failed but %v. Go on with %s, and give it more by -timeout, or all by -timeout=0\n%s", sum.broken, goOn, &sum)
+			t.Fatalf("out of time; %v failed. Go on with %s, and give it more by -timeout, or all by -timeout=0\n%s", sum.broken, goOn, &sum)
 		case time.Since(told) > tellEvery:
 			told = time.Now()
 			t.Logf("%d of %d seeds in %v, %d failed; the rest: %s", seed+1-from, count, time.Since(begun).Round(time.Second), len(sum.broken), goOn)
@@ -90,13 +90,19 @@ func simulate(t *testing.T, count uint64, open opener) {
 // play is one seed in a bubble of its own.
 func play(t *testing.T, seed uint64, open opener) *world {
 	w := newWorld(seed)
+	defer func() {
+		if cause := recover(); cause != nil { // a deadlock, most likely
+			t.Fatalf("seed %d: panic: %v\n%s", seed, cause, w.history())
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
-		var err error
-		if w.ledger, err = open(w.now); err != nil {
+		s, err := open(w.now)
+		if err != nil {
 			t.Fatal(err)
 		}
+		w.begin(s)
 		w.run()
-		if err := w.ledger.Close(); err != nil {
+		if err := w.store().Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -28,6 +28,18 @@ const (
 	cancelled   fault = "a cancel"
 	obsolete    fault = "not wanted any more"
 	unasked     fault = "no answer to the question"
+	mute        fault = "a provider does not say whether it took it"
+	denies      fault = "a provider does not know, or denies, what it took"
+	proves      fault = "a provider reports that it took it"
+	bounces     fault = "a provider reports a bounce, a failure or a complaint"
+	again       fault = "a report comes again"
+	swept       fault = "a person starts a sweep"
+	saidSent    fault = "a person says that it was sent"
+	saidUnsent  fault = "a person says that it was not sent"
+	abandoned   fault = "a person abandons it"
+	outdated    fault = "a person decides on what has moved on"
+	failedOver  fault = "the ledger fails over, and forgets nothing"
+	amnesia     fault = "the ledger fails over, and forgets its last commits"
 )
 
 // faults lists every kind that a run is for.
@@ -35,6 +47,10 @@ func faults() []fault {
 	all := []fault{
 		away, lost, slow, stalled, blind, paused, crashed, drained, configured, leaptAhead, leaptBack, shut,
 		redelivered, impatient, contested, cancelled, obsolete, unasked,
+		mute, denies, proves, bounces, again, swept, saidSent, saidUnsent, abandoned, outdated, failedOver,
+	}
+	if *forget {
+		all = append(all, amnesia)
 	}
 	for m := range moods {
 		all = append(all, m.fault())
@@ -43,29 +59,33 @@ func faults() []fault {
 }
 
 // mild is what happens to everybody every day: it has its line, and does not count as a fault in the mean.
-func (f fault) mild() bool { return f == slow || f == blind || f == accepts.fault() }
+func (f fault) mild() bool { return f == slow || f == blind || f == proves || f == accepts.fault() }
 
 // figure is something worth counting besides the faults.
 type figure string
 
 const (
-	entries  figure = "entries"
-	acks     figure = "acks and 202s"
-	cancels  figure = "cancels"
-	calls    figure = "provider calls"
-	repeats  figure = "calls after the first"
-	doubtful figure = "calls in doubt"
-	sends    figure = "sends"
-	seconds  figure = "second sends, each by a risk taken"
-	risks    figure = "risks taken"
-	lapses   figure = "lapses"
-	lates    figure = "late holders"
-	unknown  figure = "ended unknown"
-	gates    figure = "closed gates met"
+	entries   figure = "entries"
+	acks      figure = "acks and 202s"
+	cancels   figure = "cancels"
+	calls     figure = "provider calls"
+	repeats   figure = "calls after the first"
+	doubtful  figure = "calls in doubt"
+	sends     figure = "sends"
+	seconds   figure = "second sends, each by a risk taken"
+	risks     figure = "risks taken"
+	lapses    figure = "lapses"
+	lates     figure = "late holders"
+	unknown   figure = "ended unknown"
+	gates     figure = "closed gates met"
+	questions figure = "questions to lookup providers"
+	resolved  figure = "decisions of people"
+	alarms    figure = "possible second sends told of"
+	forgotten figure = "reminders of which commits were forgotten"
 )
 
 func figures() []figure {
-	return []figure{entries, acks, cancels, calls, repeats, doubtful, sends, risks, seconds, lapses, lates, unknown, gates}
+	return []figure{entries, acks, cancels, calls, repeats, doubtful, sends, risks, seconds, lapses, lates, unknown, gates, questions, resolved, alarms}
 }
 
 // tally is what came about, over all seeds.

@@ -3,25 +3,27 @@ package simulation_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/sendonce/sendonce/db/dbtest"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
 // read is an entry as it stands; a witness is not subject to the trouble.
 func (w *world) read(id ledger.Identity) ledger.Entry {
-	seen, _ := w.ledger.Load(context.Background(), id)
+	seen, _ := w.store().Load(context.Background(), id)
 	return seen.Entry
 }
 
 // witness sees every write.
-func (w *world) witness(c ledger.Change, write func() (ledger.Entry, error)) (ledger.Entry, error) {
+func (w *world) witness(ctx context.Context, c ledger.Change, write func(context.Context, dbtest.Store) (ledger.Entry, error)) (ledger.Entry, error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	id := c.Entry.Identity
 	before := w.read(id)
-	stands, err := write()
+	stands, err := commit(ctx, w, id, write)
 	if err != nil {
 		return stands, err
 	}
@@ -35,10 +37,28 @@ func (w *world) witness(c ledger.Change, write func() (ledger.Entry, error)) (le
 		w.breaks("%v: claimed after a cancel", id)
 	case claimed && before.InDoubt() && stands.Fingerprint != before.Fingerprint:
 		w.breaks("%v: repeated in doubt at %s, doubted at %s", id, stands.Fingerprint, before.Fingerprint)
-	case c.Event != nil && c.Event.Kind == ledger.EventAttempt && c.Event.Holder != before.Holder:
+	case c.Event != nil && c.Event.Kind == ledger.EventAttempt && c.Event.Holder != before.Holder && !w.lately(id):
 		w.breaks("%v: %s settles the attempt of %q", id, c.Event.Holder, before.Holder)
+	case c.Act != nil && w.deciding(c.Act.By).version != before.Version:
+		w.breaks("%v: %s saw another version than %d, and decides on it", id, c.Act.By, before.Version)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case c.Event == nil:
+	case c.Event.Kind == ledger.EventReport && before.State == ledger.Sending && stands.State == ledger.Sent:
+		w.overtaken[id]++
+	case stands.Reason == ledger.ReasonRiskTaken, c.Event.Origin == ledger.OriginPerson && stands.State == ledger.Waiting:
+		w.risked[id]++
 	}
 	return stands, nil
+}
+
+// displaced tells whether proof came in while somebody held the reminder, and took it out of their hands.
+func (w *world) displaced(id ledger.Identity) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.overtaken[id] > 0
 }
 
 // forgiven is how far the ledger's clock may have leapt ahead between a look at it and a call.
@@ -57,8 +77,10 @@ func (w *world) forgiven() (sum time.Duration) {
 func (w *world) called(s ledger.Shipment, route ledger.Route) {
 	e, now := w.read(s.Identity), w.now().Add(-w.forgiven())
 	switch {
+	case w.lately(s.Identity): // its claim may be forgotten
 	case s.SendKey != s.Identity.SendKey() || len(s.Content) == 0:
 		w.breaks("%v: called with other content", s.Identity)
+	case e.State == ledger.Sent && w.displaced(s.Identity): // its provider told us in the last instant
 	case e.State != ledger.Sending:
 		w.breaks("%v: called without a claim; it is %s", s.Identity, e.State)
 	case e.Fingerprint != route.Fingerprint:
@@ -77,7 +99,7 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 	at, dropped := w.dropped[s.Identity]
 	w.calls[s.Identity]++
 	w.callers[e.Holder]++
-	twice := w.callers[e.Holder] > 1
+	twice := w.callers[e.Holder] > 1 && !w.forgotten[s.Identity]
 	if e.InDoubt() {
 		w.tally.counted[doubtful]++
 	}
@@ -97,7 +119,7 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 func (w *world) sent(id ledger.Identity, fingerprint string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sends[id] = append(w.sends[id], time.Now().Format("15:04:05.000 ")+fingerprint)
+	w.sends[id] = append(w.sends[id], send{time.Now(), fingerprint})
 	return len(w.sends[id])
 }
 
@@ -105,12 +127,12 @@ func (w *world) sent(id ledger.Identity, fingerprint string) int {
 func (w *world) promised(id ledger.Identity, what string, reply ledger.Reply) {
 	e := w.read(id)
 	ours := e.Final() || e.State == ledger.Unknown || e.Owner == ledger.OwnerLedger
-	if e.Absent() || !ours || e.Version < reply.Entry.Version {
+	if (e.Absent() || !ours || e.Version < reply.Entry.Version) && !w.lately(id) {
 		w.breaks("%v: %s, and it is %q at version %d, owned by %q", id, what, e.State, e.Version, e.Owner)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acked[id] = true
+	w.acked[id] = !w.forgotten[id]
 	w.tally.counted[acks]++
 }
 
@@ -121,7 +143,7 @@ func (w *world) contested(id ledger.Identity, hash string, reply ledger.Reply) {
 		if !reply.Entry.Absent() && !reply.Conflict {
 			w.breaks("%v: other content was taken, and nobody is told", id)
 		}
-	} else if reply.Conflict {
+	} else if reply.Conflict && !w.lately(id) {
 		w.breaks("%v: a conflict is told of the same content", id)
 	}
 }
@@ -138,67 +160,103 @@ func (w *world) overdue() {
 // rest checks where everything stands in the end.
 func (w *world) rest() {
 	for _, id := range w.ids {
-		e := w.read(id)
-		lines, _ := w.ledger.Timeline(context.Background(), id)
-		w.stories = append(w.stories, story(id, e, lines))
+		story, _ := w.store().Story(context.Background(), id)
+		e, lines := story.Entry, story.Timeline
+		w.stories = append(w.stories, told(id, story))
 		w.mu.Lock()
-		sent, called, acked := w.sends[id], w.calls[id], w.acked[id]
+		sent, called, acked, proven, forgot := w.sends[id], w.calls[id], w.acked[id], w.proven[id], w.forgotten[id]
+		taken, overtaken := w.risked[id], w.overtaken[id]
 		w.mu.Unlock()
+		w.audited(id, story.Acts)
 		if e.Absent() {
-			if acked || called > 0 {
+			if acked || proven || called > 0 && !forgot {
 				w.breaks("%v: promised or called, and there is no entry", id)
 			}
 			continue
 		}
-		told, taken := w.counted(id, lines)
 		for figure, n := range map[figure]int{
 			entries: 1, calls: called, repeats: max(called-1, 0), sends: len(sent), seconds: max(len(sent)-1, 0), risks: taken,
 		} {
 			w.count(figure, n)
 		}
+		accounted := w.accounted(id, lines)
 		switch {
-		case len(sent) > 1+taken:
-			w.breaks("%v: sent %d times, with %d risks taken: %s", id, len(sent), taken, strings.Join(sent, ", "))
-		case called > told:
-			w.breaks("%v: %d calls, %d lines", id, called, told)
-		case (e.State == ledger.Dead || e.State == ledger.Dropped) && len(sent) > 0 && taken == 0:
+		case len(sent) > 1+taken && !w.elsewhere(id):
+			w.breaks("%v: sent %d times, with %d risks taken: %s", id, len(sent), taken, sent)
+		case called > accounted+overtaken && !forgot:
+			w.breaks("%v: %d calls, %d lines", id, called, accounted)
+		case (e.State == ledger.Dead || e.State == ledger.Dropped) && len(sent) > 0 && taken == 0 && !decided(lines) && !forgot:
 			w.breaks("%v: %s (%s), and sent", id, e.State, e.Reason)
-		case e.State == ledger.Sent && e.Missing != ledger.MissingAssumed && len(sent) == 0:
+		case e.State == ledger.Sent && e.Missing != ledger.MissingAssumed && len(sent) == 0 && !decided(lines):
 			w.breaks("%v: sent says the ledger, and nobody took it", id)
+		case proven && (e.State != ledger.Sent || e.Missing == ledger.MissingAssumed || e.Missing == ledger.MissingResolved):
+			w.breaks("%v: %s (%s, %s), though its provider has told that it took it", id, e.State, e.Reason, e.Missing)
+		case e.State == ledger.Unknown && w.canAsk(e) && e.Asked < len(asks()):
+			w.breaks("%v: unknown, and its provider is not asked; %d answers", id, e.Asked)
 		case e.State == ledger.Unknown:
 			w.count(unknown, 1)
 		case !e.Final():
 			w.breaks("%v: does not come to rest: %s, %s, owner %s, due %v", id, e.State, e.Reason, e.Owner, e.Due.On(w.now()).Sub(w.now()))
 		}
-		w.learnt(id, lines)
+		w.alarmed(id, lines)
+		if !forgot {
+			w.learnt(id, lines)
+		}
 	}
 }
 
-// counted counts the lines that tell of calls, one for each holder, and the risks that were taken.
-func (w *world) counted(id ledger.Identity, lines []ledger.Event) (told, risks int) {
+// decided tells whether a person had a word in it: people may be wrong.
+func decided(lines []ledger.Event) bool {
+	return slices.ContainsFunc(lines, func(line ledger.Event) bool { return line.Origin == ledger.OriginPerson })
+}
+
+// accounted counts the lines that tell of calls, one for each holder.
+func (w *world) accounted(id ledger.Identity, lines []ledger.Event) (n int) {
 	settled := map[string]bool{}
 	for _, line := range lines {
-		if line.Kind == ledger.EventAttempt || line.Kind == ledger.EventLate {
-			if settled[line.Holder] {
-				w.breaks("%v: the call of %s is told twice", id, line.Holder)
-			}
-			settled[line.Holder] = true
-		}
 		switch line.Kind {
-		case ledger.EventAttempt:
-			told++
-		case ledger.EventLate:
-			told++
-			w.count(lates, 1)
 		case ledger.EventLapse:
-			told++
 			w.count(lapses, 1)
+			n++
+			continue
+		case ledger.EventLate:
+			w.count(lates, 1)
+		case ledger.EventAttempt:
+		default:
+			continue
 		}
-		if line.Reason == ledger.ReasonRiskTaken {
-			risks++
+		if settled[line.Holder] {
+			w.breaks("%v: the call of %s is told twice", id, line.Holder)
 		}
+		settled[line.Holder] = true
+		n++
 	}
-	return told, risks
+	return n
+}
+
+// alarmed checks that two receipts do not stand in one story without a word about it.
+func (w *world) alarmed(id ledger.Identity, lines []ledger.Event) {
+	receipts, alarm, reports := map[string]bool{}, false, map[string]bool{}
+	for _, line := range lines {
+		byCall := (line.Kind == ledger.EventAttempt || line.Kind == ledger.EventLate) && line.Outcome.Result == ledger.ResultAccepted
+		byReport := line.Kind == ledger.EventReport && (line.Outcome.Cause == string(ledger.ReportAccepted) || line.Outcome.Cause == string(ledger.ReportDelivered))
+		if (byCall || byReport || line.Kind == ledger.EventLookup) && line.Outcome.Receipt != "" {
+			receipts[line.Outcome.Receipt] = true
+		}
+		alarm = alarm || line.Reason == ledger.ReasonPossibleSecondSend
+	}
+	for _, line := range lines {
+		if line.Kind == ledger.EventReport && reports[line.Message] {
+			w.breaks("%v: the report %s is told twice", id, line.Message)
+		}
+		reports[line.Message] = true
+	}
+	if alarm {
+		w.count(alarms, 1)
+	}
+	if len(receipts) > 1 && !alarm {
+		w.breaks("%v: two receipts, and nobody is told of a possible second send", id)
+	}
 }
 
 // learnt checks that what a replica learnt from its calls was recorded, if it lived to do so.
@@ -222,12 +280,13 @@ func (w *world) learnt(id ledger.Identity, lines []ledger.Event) {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// story is all that the ledger says of an entry.
-func story(id ledger.Identity, e ledger.Entry, lines []ledger.Event) string {
+// told is all that the ledger says of an entry.
+func told(id ledger.Identity, story ledger.Story) string {
 	var b strings.Builder
+	e := story.Entry
 	fmt.Fprintf(&b, "   %v: %q %s by %s at %s, %d spent, doubt since %s, deadline %s", id, e.State, e.Reason, e.Owner,
 		e.Fingerprint, e.Spent, clock(e.DoubtSince), clock(e.Deadline))
-	for _, l := range lines {
+	for _, l := range story.Timeline {
 		fmt.Fprintf(&b, "\n   %2d %s %s %s %s %s %s %s", l.Version, clock(l.At), l.Kind, l.State, l.Reason, l.Origin, l.Holder, l.Provider)
 		if l.Kind != ledger.EventDecision {
 			fmt.Fprintf(&b, " %s %s %s started %s", l.Outcome.Result, l.Outcome.Cause, l.Outcome.Receipt, clock(l.Started))

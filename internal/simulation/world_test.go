@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
@@ -26,6 +25,9 @@ const (
 	aReplica    = 1_000
 	aSender     = 10_000
 	anIdentity  = 20_000
+	anAccount   = 30_000
+	aPerson     = 40_000
+	aReporter   = 1_000_000
 )
 
 // dice are one actor's luck.
@@ -71,15 +73,19 @@ type world struct {
 	moods    map[mood]int
 	perMille struct{ crashes, away, lost int } // at every statement about an entry
 
-	ledger  dbtest.Store
-	over    chan struct{} // closed when the dead may end
-	trouble atomic.Bool
-	skew    atomic.Int64 // of the ledger's clock, against the world's
+	ledger    atomic.Pointer[primary]
+	forgetful bool          // its failovers may forget commits
+	people    int           // who decide what is unknown
+	final     plan          // the configuration of the end
+	over      chan struct{} // closed when the dead may end
+	trouble   atomic.Bool
+	skew      atomic.Int64 // of the ledger's clock, against the world's
 
 	writing sync.Mutex // makes a write and what is seen of it one
 	mu      sync.Mutex // guards what follows
 	seen
-	leaps    []leap // of the ledger's clock, ahead
+	leaps    []leap    // of the ledger's clock, ahead
+	fellBack time.Time // when the ledger last forgot commits
 	replicas []*replica
 	broken   []string
 	stories  []string
@@ -95,13 +101,27 @@ type world struct {
 type seen struct {
 	luckOf  map[ledger.Identity]*dice
 	calls   map[ledger.Identity]int
-	sends   map[ledger.Identity][]string
+	sends   map[ledger.Identity][]send
 	heard   map[heard]int
 	callers map[string]int                // calls by holder
 	barred  map[ledger.Identity]string    // the holder that a cancel met; no other may call
 	dropped map[ledger.Identity]time.Time // since when a cancel says that it dropped it
 	acked   map[ledger.Identity]bool
+	proven  map[ledger.Identity]bool // its provider has told us, and was told that we know
+
+	overtaken map[ledger.Identity]int  // holders whose reminder was proven sent in their hands: if they die, no line tells
+	decisions map[string]decision      // of people, by the name under which they made them
+	forgotten map[ledger.Identity]bool // some commits were, by a failover
+	risked    map[ledger.Identity]int  // risks that those told of
 }
+
+// send is what a provider carried on.
+type send struct {
+	at      time.Time
+	account string
+}
+
+func (s send) String() string { return clock(s.at) + " " + s.account }
 
 // heard is who learnt what became of whose call.
 type heard struct {
@@ -113,9 +133,11 @@ func newWorld(seed uint64) *world {
 	w := &world{
 		seed: seed, moods: map[mood]int{}, accounts: map[string]*account{}, tally: newTally(), ids: identities(),
 		seen: seen{
-			luckOf: map[ledger.Identity]*dice{}, calls: map[ledger.Identity]int{}, sends: map[ledger.Identity][]string{},
+			luckOf: map[ledger.Identity]*dice{}, calls: map[ledger.Identity]int{}, sends: map[ledger.Identity][]send{},
 			heard: map[heard]int{}, callers: map[string]int{}, barred: map[ledger.Identity]string{},
 			dropped: map[ledger.Identity]time.Time{}, acked: map[ledger.Identity]bool{},
+			proven: map[ledger.Identity]bool{}, decisions: map[string]decision{},
+			forgotten: map[ledger.Identity]bool{}, risked: map[ledger.Identity]int{}, overtaken: map[ledger.Identity]int{},
 		},
 	}
 	w.luck = w.dice(theScenario)
@@ -124,6 +146,7 @@ func newWorld(seed uint64) *world {
 		w.moods[m] = w.luck.roll(4)
 	}
 	w.moods[accepts] += 6
+	w.people, w.forgetful = w.luck.roll(3), w.luck.roll(3) == 0
 	for i, id := range w.ids {
 		w.luckOf[id] = w.dice(anIdentity + i)
 	}
@@ -204,7 +227,8 @@ func (w *world) account(name string) *account {
 	fingerprint := fmt.Sprintf("%s/%d/%s/%s", name, w.luck.roll(2), contract.Kind, contract.Window)
 	if w.accounts[fingerprint] == nil {
 		w.accounts[fingerprint] = &account{
-			w: w, accepted: map[string]acceptance{},
+			w: w, accepted: map[string]acceptance{}, luck: w.dice(anAccount + len(w.accounts)),
+			lag:   []time.Duration{0, 0, 20 * time.Second, 3 * time.Minute}[w.luck.roll(4)],
 			route: ledger.Route{Provider: name, Fingerprint: fingerprint, Contract: contract},
 		}
 	}
