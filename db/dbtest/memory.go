@@ -88,7 +88,7 @@ func (m *Memory) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error
 	}
 	defer leave()
 	old, exists := m.entries[c.Entry.Identity]
-	if !exists || old.Version != c.Entry.Version || c.Held != "" && c.Held != old.Holder {
+	if !exists || old.Version != c.Entry.Version || !c.Entry.Updated.IsZero() && !c.Entry.Updated.Equal(old.Updated) {
 		return ledger.Entry{}, ledger.ErrStale
 	}
 	if c.Act != nil && m.acted(*c.Act) {

@@ -49,7 +49,7 @@ func createParams(c ledger.Change) pgsql.CreateEntryParams {
 func swapParams(c ledger.Change) pgsql.SwapEntryParams {
 	p := createParams(c)
 	return pgsql.SwapEntryParams{
-		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: c.Entry.Version, Held: c.Held,
+		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: c.Entry.Version, ReadAt: timeParam(c.Entry.Updated),
 		State: p.State, Class: p.Class, Reason: p.Reason,
 		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
 		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,

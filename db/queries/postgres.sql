@@ -61,7 +61,8 @@ WITH moved AS (
         correlation_id = @correlation_id, reservation_id = @reservation_id, user_id = @user_id,
         version = entries.version + 1, updated = ledger_now()
     WHERE entries.reminder_id = @reminder_id AND entries.type = @type AND entries.channel = @channel
-        AND entries.version = @version AND (@held::text = '' OR entries.holder = @held::text)
+        AND entries.version = @version
+        AND (sqlc.narg('read_at')::timestamptz IS NULL OR entries.updated = sqlc.narg('read_at')::timestamptz)
     RETURNING *
 ), told AS (
     INSERT INTO timeline (

@@ -37,7 +37,7 @@ SET
     correlation_id = @correlation_id, reservation_id = @reservation_id, user_id = @user_id,
     version = version + 1, updated = ledger_now()
 WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version
-    AND (CAST(@held AS text) = '' OR holder = @held)
+    AND (CAST(sqlc.narg('read_at') AS integer) IS NULL OR updated = sqlc.narg('read_at'))
 RETURNING *;
 
 -- name: AddPayload :exec

@@ -31,11 +31,10 @@ func createParams(e ledger.Entry) litesql.CreateEntryParams {
 }
 
 // swapParams are the same values under the version that was read, less what never changes.
-func swapParams(c ledger.Change) litesql.SwapEntryParams {
-	e := c.Entry
+func swapParams(e ledger.Entry) litesql.SwapEntryParams {
 	p := createParams(e)
 	return litesql.SwapEntryParams{
-		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version, Held: c.Held,
+		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version, ReadAt: timeParam(e.Updated),
 		State: p.State, Class: p.Class, Reason: p.Reason,
 		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
 		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,

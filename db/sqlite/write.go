@@ -30,7 +30,7 @@ func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, erro
 // another write was faster ([ledger.ErrStale]). It returns the entry as stored.
 func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
 	return s.put(ctx, func(q *litesql.Queries) (litesql.Entry, error) {
-		row, err := q.SwapEntry(ctx, swapParams(c))
+		row, err := q.SwapEntry(ctx, swapParams(c.Entry))
 		if err != nil {
 			return row, none(err, ledger.ErrStale)
 		}

@@ -34,8 +34,9 @@ type Worker struct {
 	Agenda   Agenda
 	Capacity Capacity
 	Visitor  Visitor
-	Poll     time.Duration // between two looks of an idle lane for what is due
-	Failed   func(error)   // told when the agenda could not be read; may be nil
+	Poll     time.Duration  // between two looks of an idle lane for what is due
+	Failed   func(error)    // told when the agenda could not be read; may be nil
+	Draw     func() float64 // in [0, 1), for the pauses; nil for the runtime's own
 
 	visits   sync.WaitGroup
 	mu       sync.Mutex
@@ -65,7 +66,7 @@ func (w *Worker) lane(ctx context.Context, provider string) {
 		if started > 0 && w.next(ctx, moved) {
 			continue
 		}
-		idle(ctx, w.Poll)
+		w.idle(ctx)
 	}
 }
 
@@ -141,7 +142,11 @@ func (w *Worker) due(ctx context.Context, lane string, limit int) []ledger.Ident
 	return due
 }
 
-// idle waits for d, give or take a fifth, so that replicas do not march in step.
-func idle(ctx context.Context, d time.Duration) {
-	_ = wait(ctx, time.Duration(float64(d)*(0.8+0.4*rand.Float64())))
+// idle waits for the next look, give or take a fifth, so that replicas do not march in step.
+func (w *Worker) idle(ctx context.Context) {
+	draw := w.Draw
+	if draw == nil {
+		draw = rand.Float64
+	}
+	_ = wait(ctx, time.Duration(float64(w.Poll)*(0.8+0.4*draw())))
 }

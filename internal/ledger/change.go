@@ -17,12 +17,13 @@ var (
 )
 
 // Change is one write to one entry, made in one commit. Entry is the entry as it is to stand, with the
-// Version that was read (0 to create); the store raises the version and fixes the moments.
+// Version that was read (0 to create) and the Updated that was read with it; the store raises the version and
+// fixes the moments. Both are the fence: a database that forgot commits counts versions a second time, and no
+// two writes of one version are of the same microsecond.
 type Change struct {
 	Entry   Entry
 	Payload *Payload // on create; nil for a tombstone
 	Event   *Event   // the line that the timeline gains
-	Held    string   // with Swap: whose claim must stand still; empty for whoever's. A database that forgets counts versions twice
 	Act     *Act     // with Swap: the line that the audit gains; without it the act does not happen
 }
 

@@ -24,7 +24,7 @@ func Settle(e Entry, a Attempt, r Rules, now time.Time) Change {
 	} else {
 		event.Number = number
 	}
-	return Change{Entry: next, Event: told(next, event), Held: e.Holder}
+	return Change{Entry: next, Event: told(next, event)}
 }
 
 func settled(e Entry, a Attempt, r Rules, now time.Time) Entry {

@@ -107,7 +107,7 @@ func (f *Fleet) Send(ctx context.Context, name string, s ledger.Shipment) ledger
 // Ask asks a provider whether it took a send key, within its timeout. It takes no slot: a question is no
 // send, and whoever asks does so one at a time. A provider that is not there, or cannot be asked, gives no
 // answer.
-func (f *Fleet) Ask(ctx context.Context, name, sendKey string) (ledger.Finding, ledger.Outcome) {
+func (f *Fleet) Ask(ctx context.Context, name, sendKey string) (found ledger.Finding, o ledger.Outcome) {
 	l := f.lanes[name]
 	if l == nil {
 		return ledger.Unanswered, ledger.Outcome{Cause: "not_configured"}
@@ -118,6 +118,11 @@ func (f *Fleet) Ask(ctx context.Context, name, sendKey string) (ledger.Finding, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
+	defer func() {
+		if recover() != nil {
+			found, o = ledger.Unanswered, ledger.Outcome{Cause: "panic"}
+		}
+	}()
 	return asker.Ask(ctx, sendKey)
 }
 

@@ -19,7 +19,7 @@ func (d *Desk) ask(ctx context.Context, provider string) {
 		if asked := d.Questions(ctx, provider); asked >= asksBatch {
 			continue // there may be more
 		}
-		idle(ctx, d.Sweep)
+		d.idle(ctx)
 	}
 }
 

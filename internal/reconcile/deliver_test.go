@@ -265,6 +265,7 @@ func TestAHolderFromBeforeTheDatabaseForgotUndoesNoCancel(t *testing.T) {
 		h := opens(w, "blind")
 		h.send = func(context.Context, string, ledger.Shipment) ledger.Outcome {
 			if h.called() == 1 {
+				time.Sleep(time.Millisecond)
 				w.loses()
 				gone, err := h.desk.Cancel(context.Background(), "shop", identity(1).ReminderID, "t", "email")
 				if err != nil || len(gone) != 1 || gone[0].Result != ledger.CancelDropped {

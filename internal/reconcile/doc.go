@@ -14,6 +14,7 @@ package reconcile
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -73,6 +74,7 @@ type Options struct {
 
 	Sweep  time.Duration // between two rounds
 	Clock  func() time.Time
+	Draw   func() float64    // in [0, 1), for the pauses; nil for the runtime's own
 	Token  func() string     // never the same twice, over all replicas
 	Late   func(kind string) // told of proof that came late; may be nil
 	Failed func(error)       // told when a round could not do all that it should; may be nil
@@ -90,6 +92,9 @@ type Desk struct {
 func New(o Options) *Desk {
 	if o.Late == nil {
 		o.Late = func(string) {}
+	}
+	if o.Draw == nil {
+		o.Draw = rand.Float64
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}

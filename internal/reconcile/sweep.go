@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -37,7 +36,7 @@ func (d *Desk) Run(ctx context.Context) {
 		loops.Go(func() {
 			for ctx.Err() == nil {
 				do(ctx)
-				idle(ctx, d.Sweep)
+				d.idle(ctx)
 			}
 		})
 	}
@@ -144,9 +143,9 @@ func (d *Desk) visit(ctx context.Context, ids []ledger.Identity) {
 
 func bySweep() ledger.Visit { return ledger.Visit{Origin: ledger.OriginReconcile} }
 
-// idle waits for d, give or take a fifth, so that replicas do not march in step.
-func idle(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())))
+// idle waits for the next round, give or take a fifth, so that replicas do not march in step.
+func (d *Desk) idle(ctx context.Context) {
+	timer := time.NewTimer(time.Duration(float64(d.Sweep) * (0.8 + 0.4*d.Draw())))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -60,7 +60,7 @@ func (w *world) start(p plan) *replica {
 	r.desk.Settled = func(_ context.Context, _ ledger.Reply, err error) { r.gives(err) }
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second}
+	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second, Draw: r.luck.float}
 	r.sweep = sweeper(r, enquirer{r.fleet, r}, r, r.desk, failovers, 10*time.Second)
 	r.worker.Go(func() { r.sweep.Run(ctx) })
 	r.worker.Go(func() { r.fleet.Run(ctx) })
@@ -114,7 +114,7 @@ type lookedAfter interface {
 func sweeper(s lookedAfter, providers reconcile.Providers, visitor reconcile.Visitor, d *deliver.Desk, f *reconcile.Failovers, every time.Duration) *reconcile.Desk {
 	return reconcile.New(reconcile.Options{
 		Ledger: s, Records: s, Agenda: s, Visitor: visitor, Providers: providers, Rules: d.Rules,
-		Failovers: f, Sweep: every, Clock: time.Now, Token: d.Token,
+		Failovers: f, Sweep: every, Clock: time.Now, Token: d.Token, Draw: d.Draw,
 	})
 }
 

@@ -312,7 +312,8 @@ WITH moved AS (
         correlation_id = $30, reservation_id = $31, user_id = $32,
         version = entries.version + 1, updated = ledger_now()
     WHERE entries.reminder_id = $33 AND entries.type = $34 AND entries.channel = $35
-        AND entries.version = $36 AND ($37::text = '' OR entries.holder = $37::text)
+        AND entries.version = $36
+        AND ($37::timestamptz IS NULL OR entries.updated = $37::timestamptz)
     RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 ), told AS (
     INSERT INTO timeline (
@@ -369,7 +370,7 @@ type SwapEntryParams struct {
 	Type             string
 	Channel          string
 	Version          int64
-	Held             string
+	ReadAt           *time.Time
 	Kind             string
 	EventState       string
 	EventReason      string
@@ -468,7 +469,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Type,
 		arg.Channel,
 		arg.Version,
-		arg.Held,
+		arg.ReadAt,
 		arg.Kind,
 		arg.EventState,
 		arg.EventReason,

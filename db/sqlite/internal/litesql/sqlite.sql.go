@@ -282,7 +282,7 @@ SET
     correlation_id = ?30, reservation_id = ?31, user_id = ?32,
     version = version + 1, updated = ledger_now()
 WHERE reminder_id = ?33 AND type = ?34 AND channel = ?35 AND version = ?36
-    AND (CAST(?37 AS text) = '' OR holder = ?37)
+    AND (CAST(?37 AS integer) IS NULL OR updated = ?37)
 RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
@@ -323,7 +323,7 @@ type SwapEntryParams struct {
 	Type          string
 	Channel       string
 	Version       int64
-	Held          string
+	ReadAt        *int64
 }
 
 func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, error) {
@@ -364,7 +364,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		arg.Type,
 		arg.Channel,
 		arg.Version,
-		arg.Held,
+		arg.ReadAt,
 	)
 	var i Entry
 	err := row.Scan(
