@@ -214,7 +214,7 @@ func openSweep(
 	return reconcile.New(reconcile.Options{
 		Ledger: store, Records: store, Agenda: store,
 		Visitor: watch.Visitor(desk), Providers: askable{fleet, watch.Asker(fleet)}, Rules: desk.Rules, Failovers: failovers,
-		Sweep: cfg.Sweep, Clock: now, Token: rand.Text, Late: watch.Late,
+		Sweep: cfg.Sweep, Clock: now, Token: rand.Text, Late: watch.Late, Swept: watch.Swept,
 		Failed: seldom(30*time.Second, func(err error) { log.Warn("not everything could be reconciled", "error", err) }),
 	})
 }

@@ -200,6 +200,15 @@ func (g *gateway) shows(series, value string) {
 	until(g.t, 20*time.Second, series+" is "+value, func() bool { return g.metric(series) == value })
 }
 
+// swept waits until the gateway has looked for silent holders once.
+func (g *gateway) swept() {
+	g.t.Helper()
+	until(g.t, 20*time.Second, "it has swept", func() bool {
+		n := g.metric("sendonce_sweeps_total")
+		return n != "" && n != "0"
+	})
+}
+
 // gate is a closed gate as readiness shows it.
 type gate struct {
 	Provider    string    `json:"provider"`

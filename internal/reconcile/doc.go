@@ -77,6 +77,7 @@ type Options struct {
 	Draw   func() float64    // in [0, 1), for the pauses; nil for the runtime's own
 	Token  func() string     // never the same twice, over all replicas
 	Late   func(kind string) // told of proof that came late; may be nil
+	Swept  func()            // told when a look for silent holders has ended well; may be nil
 	Failed func(error)       // told when a round could not do all that it should; may be nil
 }
 
@@ -95,6 +96,9 @@ func New(o Options) *Desk {
 	}
 	if o.Draw == nil {
 		o.Draw = rand.Float64
+	}
+	if o.Swept == nil {
+		o.Swept = func() {}
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}

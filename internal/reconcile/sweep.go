@@ -61,14 +61,18 @@ func (d *Desk) Round(ctx context.Context) {
 // notices a database that changed where nobody reads.
 func (d *Desk) holders(ctx context.Context) {
 	d.failed(ctx, d.Failovers.look(ctx))
-	if far := d.lapses(ctx); far {
+	far, looked := d.lapses(ctx)
+	if far {
 		d.failed(ctx, d.arm(ctx))
+	}
+	if looked {
+		d.Swept()
 	}
 }
 
 // lapses takes the leases of holders that went silent. It reports whether this was one of the seldom rounds
-// that look far.
-func (d *Desk) lapses(ctx context.Context) (far bool) {
+// that look far, and whether it could look at all.
+func (d *Desk) lapses(ctx context.Context) (far, looked bool) {
 	s := &d.sweep
 	within := lookBack
 	if !s.lookedAll {
@@ -82,14 +86,14 @@ func (d *Desk) lapses(ctx context.Context) (far bool) {
 	silent, err := d.Agenda.Lapsed(bounded, within, limit)
 	if err != nil {
 		d.failed(ctx, err)
-		return false
+		return false, false
 	}
 	if far && len(silent) < limit {
 		s.lookedAll, s.lookedFar = true, d.Clock()
 	}
 	_, err = s.stuck.each(ctx, silent, d.lapse)
 	d.failed(ctx, err)
-	return far
+	return far, true
 }
 
 // lapse ends a silent holder's claim by the contract of the provider that it may have called.

@@ -26,6 +26,7 @@ type figures struct {
 	late        counter
 	unavailable counter
 	censusFails counter
+	sweeps      counter
 
 	delivery timer
 	provider timer
@@ -58,6 +59,7 @@ func newFigures(ctx context.Context, meter metric.Meter, providers []string) (*f
 			}),
 		unavailable: m.counter("sendonce_ledger_unavailable_total", "Visits of which nothing is known to be recorded.", "", nil),
 		censusFails: m.counter("sendonce_census_failures_total", "Censuses that failed or took too long.", "", nil),
+		sweeps:      m.counter("sendonce_sweeps_total", "Looks for holders that went silent.", "", nil),
 		delivery: m.timer("sendonce_delivery_seconds", "How long a visit took, from its arrival to its answer.", "origin",
 			[]string{string(ledger.OriginPush), string(ledger.OriginAPI), string(ledger.OriginWorker)}),
 		provider: m.timer("sendonce_provider_seconds", "How long a call to a provider took.", "provider", providers),

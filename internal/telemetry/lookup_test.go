@@ -57,3 +57,12 @@ func TestTheLastChangeOfTheDatabaseIsShown(t *testing.T) {
 		t.Errorf("the scrape says %v", got)
 	}
 }
+
+func TestEachSweepIsCounted(t *testing.T) {
+	r := newRig(t)
+	before := r.scraped()
+	r.Swept()
+	if got := r.changes(before)["sendonce_sweeps_total"]; got != 1 {
+		t.Errorf("counted %v times", got)
+	}
+}

@@ -185,6 +185,7 @@ func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
 		`sendonce_conflicts_total`:                         0,
 		`sendonce_ledger_unavailable_total`:                0,
 		`sendonce_census_failures_total`:                   0,
+		`sendonce_sweeps_total`:                            0,
 		`sendonce_late_total{kind="late_acceptance"}`:      0,
 		`sendonce_late_total{kind="late_failure"}`:         0,
 		`sendonce_late_total{kind="replayed"}`:             0,

@@ -119,13 +119,13 @@ func plans(all bool) (list []plan) {
 
 // alike tells whether there is another world that differs in nothing that the heart reads: gone from refused
 // but by a word, unreachable from throttled, silence from silence, a slot that is refused from one that is
-// given later; and a policy that the contract leaves nothing to decide from hold.
+// given later; and the policies under an idempotent contract, which leaves them nothing to decide.
 func (p plan) alike() bool {
 	switch p.first {
 	case gone, unreachable, silent, noSlot:
 		return true
 	}
-	return p.contract == ledger.Idempotent && p.onUnknown != ledger.Hold || p.contract == ledger.Lookup && p.onUnknown == ledger.AssumeSent
+	return p.contract == ledger.Idempotent && p.onUnknown != ledger.Hold
 }
 
 // route is the provider under one of its two accounts.
