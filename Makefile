@@ -16,7 +16,7 @@ TOOL := CGO_ENABLED=0 go tool -modfile=.ci/tools/go.mod
 RACE = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./api ./cmd/... ./db/... ./internal/... \
 	| grep -Ev '/(blackbox|house|config)(/| )'
 
-.PHONY: help build test race lint alerts generate generate-check bench clean
+.PHONY: help build test race lint alerts generate generate-check bench simulate worlds crashes planted clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,24 @@ generate-check: ## fail where generated code is not what its sources give
 
 bench: ## measure throughput and latency
 	.ci/bench
+
+# The long proofs; docs/proof.md tells what they show, and the figures of the last runs.
+FIRST ?= 0
+SEEDS ?= 1000000
+
+simulate: ## run SEEDS seeds of the simulation, from FIRST on (a million)
+	go test ./internal/simulation -run TestWhatever -timeout 0 -v -simulation.first=$(FIRST) -simulation.seeds=$(SEEDS)
+
+worlds: ## explore every small world to its last state
+	go test ./internal/simulation/worlds -timeout 30m -v -worlds.all
+
+crashes: ## kill and stop the built binary at every point, cut a thousand commits, restart under load
+	go test ./internal/blackbox -run 'Killed|Stopped' -timeout 60m -v -whole
+	go test ./internal/blackbox -run TestACommitWhoseReplyIsLost -timeout 30m -v -commit.cuts 1000
+	go test ./internal/blackbox -run TestB27 -timeout 30m -v -rollout.rounds 5
+
+planted: ## take out each guard of a table, and see the named test fail
+	go run ./internal/simulation/planted
 
 clean: ## remove what builds leave behind
 	rm -rf bin

@@ -138,7 +138,7 @@ func names(t *tree) (found []string) {
 // signs: every room says at its door what it is for, unless a tool wrote all of it.
 func signs(t *tree) (found []string) {
 	for room, files := range t.rooms() {
-		want := "Package " + files[0].syntax.Name.Name + " "
+		want := "Package " + strings.TrimSuffix(files[0].syntax.Name.Name, "_test") + " "
 		if files[0].syntax.Name.Name == "main" {
 			want = "Command " + path.Base(room) + " "
 		}
