@@ -27,6 +27,7 @@ build: ## the static binary, as bin/sendonce
 
 test: ## vet, the rules of the house, and every test (needs PostgreSQL's server binaries)
 	go vet ./...
+	go vet -tags crashpoints ./internal/app ./cmd/...
 	go test ./internal/house
 	go test -timeout 20m ./...
 
@@ -72,7 +73,7 @@ worlds: ## explore every small world to its last state
 	go test ./internal/simulation/worlds -timeout 30m -v -worlds.all
 
 crashes: ## kill and stop the built binary at every point, cut a thousand commits, restart under load
-	go test ./internal/blackbox -run 'Killed|Stopped' -timeout 60m -v -whole
+	go test ./internal/blackbox -run 'KilledAnywhere|StoppedAnywhere|WrongClock' -timeout 60m -v -whole
 	go test ./internal/blackbox -run TestACommitWhoseReplyIsLost -timeout 30m -v -commit.cuts 1000
 	go test ./internal/blackbox -run TestB27 -timeout 30m -v -rollout.rounds 5
 

@@ -66,11 +66,18 @@ func New(o Options) *Client {
 // CloseIdle closes the connections that nobody uses.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 
+// Over tells whether a call's time is over, by the clock: the context of a process that was suspended says so
+// only once its timer has fired.
+func Over(ctx context.Context) bool {
+	deadline, ends := ctx.Deadline()
+	return ctx.Err() != nil || ends && !time.Now().Before(deadline)
+}
+
 // Do sends the request once, under ctx's deadline, and tells what that proved. The answer's body has been
 // read and closed. A request that means to send something must have a body: net/http takes one without for
 // safe to repeat.
 func (c *Client) Do(ctx context.Context, req *http.Request) Exchange {
-	if ctx.Err() != nil {
+	if Over(ctx) {
 		return Exchange{Cause: CauseNotDialled}
 	}
 	var steps trail

@@ -261,3 +261,19 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	}()
 	return listener.Addr().String()
 }
+
+// past is a context whose deadline has passed while its timer has not fired, as in a process that was
+// suspended and has just woken.
+type past struct{ context.Context }
+
+func (past) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+func TestNobodyIsCalledAfterADeadlineWhoseTimerHasNotFired(t *testing.T) {
+	var calls atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	defer server.Close()
+	x := outbound.New(outbound.Options{}).Do(past{t.Context()}, post(t, server.URL))
+	if x.Called || x.Cause != outbound.CauseNotDialled || calls.Load() != 0 {
+		t.Errorf("%+v after %d calls", x, calls.Load())
+	}
+}

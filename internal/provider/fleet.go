@@ -98,7 +98,7 @@ func (f *Fleet) Send(ctx context.Context, name string, s ledger.Shipment) ledger
 	switch {
 	case l == nil:
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "not_configured"}
-	case ctx.Err() != nil:
+	case outbound.Over(ctx):
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
 	}
 	return l.Provider.Send(ctx, s)

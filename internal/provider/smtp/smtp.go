@@ -113,7 +113,7 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	if err != nil {
 		return judge(ctx, hello, err)
 	}
-	if ctx.Err() != nil {
+	if outbound.Over(ctx) {
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
 	}
 	conn, err := (&net.Dialer{Timeout: dialLimit}).DialContext(ctx, "tcp", p.address())

@@ -92,23 +92,30 @@ func (p plan) String() string {
 // plans are the worlds: with two deliveries that come at the same time, and with one and a person who may
 // decide, and by that begin everything anew. The whole set, or those of the ordinary run, in which each delivery
 // comes once, and only what is accepted in silence goes without a deadline, since time without an end makes most
-// of the states.
+// of the states. Where the account moves, and under the policies that an idempotent contract leaves nothing to
+// decide, each delivery comes once in the whole set too.
 func plans(all bool) (list []plan) {
 	again := uint8(1 + count(all))
 	casts := []plan{{attempts: 2, arrivals: [2]uint8{again, 1}}, {attempts: 1, arrivals: [2]uint8{again, 0}, person: true}}
+	add := func(p plan) {
+		if p.moves || p.undecided() {
+			p.arrivals[0] = 1
+		}
+		list = append(list, p)
+	}
 	for _, p := range casts {
 		for _, p.contract = range []ledger.ContractKind{ledger.Idempotent, ledger.Lookup, ledger.Blind} {
 			for _, p.onUnknown = range []ledger.OnUnknown{ledger.Hold, ledger.AssumeSent, ledger.Resend} {
 				for p.first = range moods {
 					for _, p.deadline = range []bool{false, true} {
 						if all || !p.alike() && (p.deadline || p.first == acceptsInSilence) {
-							list = append(list, p)
+							add(p)
 						}
 					}
 					moved := p
 					moved.deadline, moved.moves = false, true
 					if p.onUnknown == ledger.Hold && !p.person && (all || p.first == acceptsInSilence) {
-						list = append(list, moved)
+						add(moved)
 					}
 				}
 			}
@@ -119,14 +126,17 @@ func plans(all bool) (list []plan) {
 
 // alike tells whether there is another world that differs in nothing that the heart reads: gone from refused
 // but by a word, unreachable from throttled, silence from silence, a slot that is refused from one that is
-// given later; and the policies under an idempotent contract, which leaves them nothing to decide.
+// given later.
 func (p plan) alike() bool {
 	switch p.first {
 	case gone, unreachable, silent, noSlot:
 		return true
 	}
-	return p.contract == ledger.Idempotent && p.onUnknown != ledger.Hold
+	return p.undecided()
 }
+
+// undecided tells whether the contract leaves the policy nothing to decide, so that it is as good as hold.
+func (p plan) undecided() bool { return p.contract == ledger.Idempotent && p.onUnknown != ledger.Hold }
 
 // route is the provider under one of its two accounts.
 func (p plan) route(account uint8) ledger.Route {
