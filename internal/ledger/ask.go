@@ -87,8 +87,8 @@ func notFound(e Entry, r Rules, now time.Time) Entry {
 		return e
 	}
 	e.Reason = ReasonNotFound
-	if r.OnUnknown != Resend || e.CancelAsked || e.Spent >= r.MaxAttempts {
-		return e
+	if r.OnUnknown != Resend || e.CancelAsked || e.Spent >= r.MaxAttempts || e.Lapses >= r.MaxLapses {
+		return e // what silences its holders again and again is not sent again and again
 	}
 	risked := e
 	risked.DoubtSince, risked.Owner = time.Time{}, OwnerLedger

@@ -46,7 +46,7 @@ func (w *world) witness(ctx context.Context, c ledger.Change, write func(context
 	defer w.mu.Unlock()
 	switch {
 	case c.Event == nil:
-	case c.Event.Kind == ledger.EventReport && before.State == ledger.Sending && stands.State == ledger.Sent:
+	case c.Event.Kind != ledger.EventAttempt && before.State == ledger.Sending && stands.State == ledger.Sent:
 		w.overtaken[id]++
 	case stands.Reason == ledger.ReasonRiskTaken, c.Event.Origin == ledger.OriginPerson && stands.State == ledger.Waiting:
 		w.risked[id]++
@@ -80,7 +80,7 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 	case w.lately(s.Identity): // its claim may be forgotten
 	case s.SendKey != s.Identity.SendKey() || len(s.Content) == 0:
 		w.breaks("%v: called with other content", s.Identity)
-	case e.State == ledger.Sent && w.displaced(s.Identity): // its provider told us in the last instant
+	case e.State == ledger.Sent && w.displaced(s.Identity): // proof came in the last instant
 	case e.State != ledger.Sending:
 		w.breaks("%v: called without a claim; it is %s", s.Identity, e.State)
 	case e.Fingerprint != route.Fingerprint:
