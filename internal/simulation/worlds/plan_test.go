@@ -86,22 +86,32 @@ func (p plan) String() string {
 	if p.person {
 		name += "/person"
 	}
+	if p.person && p.arrivals[1] > 0 {
+		name += "/twins"
+	}
 	return name
 }
 
-// plans are the worlds: with two deliveries that come at the same time, and with one and a person who may
-// decide, and by that begin everything anew. The whole set, or those of the ordinary run, in which each delivery
-// comes once, and only what is accepted in silence goes without a deadline, since time without an end makes most
-// of the states. Where the account moves, and under the policies that an idempotent contract leaves nothing to
-// decide, each delivery comes once in the whole set too.
+// plans are the worlds: with two deliveries that come at the same time, with one and a person who may decide,
+// and by that begin everything anew, and, with a deadline, with all of them. The whole set, or those of the
+// ordinary run, in which each delivery comes once, and only what is accepted in silence goes without a deadline,
+// since time without an end makes most of the states, and meets twins and a person. In the whole set each delivery
+// comes once where the account moves, and in worlds that are alike. The policies that an idempotent contract leaves
+// nothing to decide are hold's worlds again.
 func plans(all bool) (list []plan) {
 	again := uint8(1 + count(all))
-	casts := []plan{{attempts: 2, arrivals: [2]uint8{again, 1}}, {attempts: 1, arrivals: [2]uint8{again, 0}, person: true}}
+	casts := []plan{
+		{attempts: 2, arrivals: [2]uint8{again, 1}}, {attempts: 1, arrivals: [2]uint8{again, 0}, person: true},
+		{attempts: 1, arrivals: [2]uint8{1, 1}, person: true},
+	}
 	add := func(p plan) {
-		if p.moves || p.undecided() {
+		if p.moves || p.alike() {
 			p.arrivals[0] = 1
 		}
-		list = append(list, p)
+		twins := p.person && p.arrivals[1] > 0
+		if !p.undecided() && (!twins || p.deadline && (all && !p.alike() || p.first == acceptsInSilence)) {
+			list = append(list, p)
+		}
 	}
 	for _, p := range casts {
 		for _, p.contract = range []ledger.ContractKind{ledger.Idempotent, ledger.Lookup, ledger.Blind} {
