@@ -133,7 +133,7 @@ func TestB07ANULCharacterIsADeadLetterAndNotARetryForEver(t *testing.T) {
 		if c := p.counts(); c.Calls != 1 {
 			t.Errorf("%d calls, want the good one", c.Calls)
 		}
-		g.neverLogs("22021", "22P05", `"level":"ERROR"`)
+		g.neverLogs("22021", "22P05", `"level":"ERROR","msg":"delivery"`)
 	})
 }
 

@@ -278,6 +278,6 @@ func TestB08TheLengthOfAnIDIsJudgedAtTheDoorAndNeverByAnIndex(t *testing.T) {
 		if all := g.list(url.Values{}); len(all) != dead+4 {
 			t.Errorf("%d entries, want %d", len(all), dead+4)
 		}
-		g.neverLogs("54000", `"level":"ERROR"`)
+		g.neverLogs("54000", `"level":"ERROR","msg":"delivery"`)
 	})
 }

@@ -197,7 +197,7 @@ func TestB15ABrokerThatHangsUpDoesNotCostTheRecord(t *testing.T) {
 			g.stands(d, standing{"sent", "", "accepted", 1}).tells(t, "accepted")
 			p.saw(d, 1, 1)
 			g.counted("sendonce_duplicates_total", 3)
-			g.neverLogs(`"level":"ERROR"`)
+			g.neverLogs(`"level":"ERROR","msg":"delivery"`, `"level":"ERROR","msg":"settled"`)
 		})
 	})
 }
