@@ -2,10 +2,12 @@ package deliver_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sendonce/sendonce/internal/deliver"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
@@ -231,5 +233,35 @@ func TestAnUnknownChannelIsADeadLetter(t *testing.T) {
 			t.Errorf("reply: %+v", reply)
 		}
 		w.wants(ledger.Identity{ReminderID: "rem-1", Type: "seat_expiring", Channel: "pigeon"}, ledger.Dead, ledger.ReasonUnroutable)
+	})
+}
+
+// slow is a ledger whose answers to readings take their time.
+type slow struct {
+	deliver.Ledger
+	reply time.Duration
+}
+
+func (s slow) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
+	seen, err := s.Ledger.Load(ctx, id)
+	time.Sleep(s.reply)
+	return seen, err
+}
+
+// What the ledger's now is compared with is read when it is asked: the time that its answer takes is nobody's.
+func TestTheTimeThatAReadingTookIsNotAddedToTheCall(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.options.Ledger = slow{w.ledger, 2 * time.Second}
+		w.desk = deliver.New(w.options)
+		ends := time.Now().Add(6 * time.Second)
+		var deadline time.Time
+		w.send = func(ctx context.Context, _ ledger.Shipment) ledger.Outcome {
+			deadline, _ = ctx.Deadline()
+			return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
+		}
+		w.push("queue", fmt.Appendf(nil, `{"reminder_id": "rem-1", "type": "seat_expiring", "channel": "email", "to": "a@b.example", "content": {"text": "x"}, "deadline": %q}`, ends.Format(time.RFC3339Nano)))
+		if deadline.IsZero() || deadline.After(ends) {
+			t.Errorf("the call may go on until %v, and the reminder's deadline is %v", deadline, ends)
+		}
 	})
 }

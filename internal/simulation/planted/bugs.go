@@ -23,7 +23,7 @@ func bugs() []bug {
 		},
 		{
 			"a sweep that does not look whether the holder came back", "internal/reconcile/sweep.go",
-			"err != nil || !seen.Entry.Lapsed(seen.Now)", "err != nil", "internal/reconcile", "TestASilentHolderIsTakenOnceByContract",
+			"err != nil || !seen.Entry.Lapsed(seen.Now)", "err != nil", "internal/reconcile", "TestWhatMovedOnSinceItWasListedIsLeftAlone",
 		},
 		{
 			"an ack before the commit", "internal/ledger/answer.go",
@@ -144,12 +144,12 @@ func bugs() []bug {
 		{
 			"a call's deadline counted from after the read", "internal/deliver/delivery.go",
 			"	begun := d.Clock()\n	seen, err := d.Ledger.Load(ctx, id)\n", "	seen, err := d.Ledger.Load(ctx, id)\n	begun := d.Clock()\n",
-			"internal/deliver", "TestTheCallsDeadlineIsTheEarliestOfAll",
+			"internal/deliver", "TestTheTimeThatAReadingTookIsNotAddedToTheCall",
 		},
 		{
 			"a cancel that leaves no mark", "internal/ledger/cancel.go",
 			"		e.CancelAsked = true\n		return Change{Entry: e, Event: event}", "		return Change{Entry: e, Event: event}",
-			"internal/ledger", "TestACancelMarkForbidsEveryLaterAttempt",
+			"internal/ledger", "TestCancel",
 		},
 		{
 			"a cancel before the first delivery leaves nothing", "internal/deliver/cancel.go",

@@ -101,7 +101,8 @@ func (p plan) String() string {
 func plans(all bool) (list []plan) {
 	again := uint8(1 + count(all))
 	casts := []plan{
-		{attempts: 2, arrivals: [2]uint8{again, 1}}, {attempts: 1, arrivals: [2]uint8{again, 0}, person: true},
+		{attempts: 2, arrivals: [2]uint8{again, 1}},
+		{attempts: 1, arrivals: [2]uint8{again, 0}, person: true},
 		{attempts: 1, arrivals: [2]uint8{1, 1}, person: true},
 	}
 	add := func(p plan) {
