@@ -34,11 +34,18 @@ func (p *person) works() {
 			p.w.patiently(r, func() { p.startsASweep(r) })
 			continue
 		}
-		var waiting []ledger.Story
-		p.w.patiently(r, func() { waiting, _ = r.sweep.Waiting(context.Background(), ledger.Doubt{}, 20) })
+		listed := make(chan []ledger.Story, 1)
+		p.w.patiently(r, func() {
+			waiting, _ := r.sweep.Waiting(context.Background(), ledger.Doubt{}, 20)
+			listed <- waiting
+		})
 		var now []ledger.Entry
-		for _, story := range waiting {
-			now = append(now, story.Entry)
+		select {
+		case waiting := <-listed:
+			for _, story := range waiting {
+				now = append(now, story.Entry)
+			}
+		default: // nobody answered in time
 		}
 		seen := now
 		if p.luck.roll(4) == 0 {
