@@ -95,8 +95,8 @@ func (p plan) String() string {
 // plans are the worlds: with two deliveries that come at the same time, with one and a person who may decide,
 // and by that begin everything anew, and, with a deadline, with all of them. The whole set, or those of the
 // ordinary run, in which each delivery comes once, and only what is accepted in silence goes without a deadline,
-// since time without an end makes most of the states, and meets twins and a person. In the whole set each delivery
-// comes once where the account moves, and in worlds that are alike. The policies that an idempotent contract leaves
+// since time without an end makes most of the states, and meets twins and a person. In the whole set the first
+// delivery comes again where it was accepted in silence and the account stays. The policies that an idempotent contract leaves
 // nothing to decide are hold's worlds again.
 func plans(all bool) (list []plan) {
 	again := uint8(1 + count(all))
@@ -106,7 +106,7 @@ func plans(all bool) (list []plan) {
 		{attempts: 1, arrivals: [2]uint8{1, 1}, person: true},
 	}
 	add := func(p plan) {
-		if p.moves || p.alike() {
+		if p.moves || p.first != acceptsInSilence {
 			p.arrivals[0] = 1
 		}
 		twins := p.person && p.arrivals[1] > 0
