@@ -94,10 +94,11 @@ func TestATimeoutIsRepeatedOnlyAsFarAsTheContractAllows(t *testing.T) {
 	onBoth(t, func(t *testing.T, database string) {
 		t.Parallel()
 		p := startProvider(t)
-		g := serve(t, configure(database, p).
-			lane("honours", p.url(), "500ms", map[string]any{"idempotent": "24h"}).
-			lane("remembers", p.url(), "500ms", map[string]any{"lookup": p.url()}).
-			lane("blind", p.url(), "500ms", nil).
+		// Nobody is asked within the test: what stays unknown is what the call alone leaves.
+		g := serve(t, configure(database, p).with([]string{"1h"}, "asks").
+			lane("honours", p.url(), "2s", map[string]any{"idempotent": "24h"}).
+			lane("remembers", p.url(), "2s", map[string]any{"lookup": p.url()}).
+			lane("blind", p.url(), "2s", nil).
 			kind("assume", map[string]any{"on_unknown": "assume_sent"}).
 			kind("resend", map[string]any{"on_unknown": "resend", "max_attempts": 2, "backoff": map[string]any{"base": "1s"}}).
 			kind("twice", map[string]any{"max_attempts": 2, "backoff": map[string]any{"base": "1s"}}))
