@@ -348,3 +348,18 @@ func TestAnotherAccountIsNotAsked(t *testing.T) {
 		}
 	})
 }
+
+// Replicas with two configurations ran side by side: the one that could not ask left it unknown after the other had
+// started.
+func TestWhatNobodyAsksAboutIsAskedAboutSoonByWhoeverCan(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		stop := w.runs(w.replica())
+		time.Sleep(10 * time.Minute)
+		w.doubts(1, "desk", 0, func(e *ledger.Entry) { e.AskAt, e.Reason = ledger.Moment{}, ledger.ReasonProviderChange })
+		time.Sleep(2*time.Minute + asks()[0])
+		stop()
+		if len(w.questions()) == 0 {
+			t.Error("nobody has asked")
+		}
+	})
+}

@@ -17,6 +17,7 @@ const (
 	lookBack      = time.Hour                  // how old a claim may be, in most rounds
 	lookFar       = 48 * time.Hour             // and in some
 	farEvery      = time.Hour                  // between two of those
+	armEvery      = time.Minute                // between two looks for what nobody asks about
 	lookAll       = 100 * 366 * 24 * time.Hour // and at the start: nobody may have looked for long
 	longLook      = time.Minute                // for one look, since the first reads the whole ledger
 )
@@ -26,6 +27,7 @@ type sweep struct {
 	stuck     stuck
 	lookedAll bool
 	lookedFar time.Time
+	armed     time.Time
 }
 
 // Run sweeps until ctx ends: for silent holders, for what waits where no lane works, and for what each lookup
@@ -57,12 +59,14 @@ func (d *Desk) Round(ctx context.Context) {
 	d.strangers(ctx)
 }
 
-// holders looks for those that went silent, and seldom for unknown entries that nobody asks about; and it
-// notices a database that changed where nobody reads.
+// holders looks for those that went silent, and now and then for unknown entries that nobody asks about: a
+// replica with another configuration may have left them so. And it notices a database that changed where nobody
+// reads.
 func (d *Desk) holders(ctx context.Context) {
 	d.failed(ctx, d.Failovers.look(ctx))
-	far, looked := d.lapses(ctx)
-	if far {
+	looked := d.lapses(ctx)
+	if d.sweep.armed.IsZero() || d.Clock().Sub(d.sweep.armed) >= armEvery {
+		d.sweep.armed = d.Clock()
 		d.failed(ctx, d.arm(ctx))
 	}
 	if looked {
@@ -70,11 +74,10 @@ func (d *Desk) holders(ctx context.Context) {
 	}
 }
 
-// lapses takes the leases of holders that went silent. It reports whether this was one of the seldom rounds
-// that look far, and whether it could look at all.
-func (d *Desk) lapses(ctx context.Context) (far, looked bool) {
+// lapses takes the leases of holders that went silent, and reports whether it could look for them.
+func (d *Desk) lapses(ctx context.Context) (looked bool) {
 	s := &d.sweep
-	within := lookBack
+	within, far := lookBack, false
 	if !s.lookedAll {
 		within, far = lookAll, true
 	} else if d.Clock().Sub(s.lookedFar) >= farEvery {
@@ -86,14 +89,14 @@ func (d *Desk) lapses(ctx context.Context) (far, looked bool) {
 	silent, err := d.Agenda.Lapsed(bounded, within, limit)
 	if err != nil {
 		d.failed(ctx, err)
-		return false, false
+		return false
 	}
 	if far && len(silent) < limit {
 		s.lookedAll, s.lookedFar = true, d.Clock()
 	}
 	_, err = s.stuck.each(ctx, silent, d.lapse)
 	d.failed(ctx, err)
-	return far, true
+	return true
 }
 
 // lapse ends a silent holder's claim by the contract of the provider that it may have called.
