@@ -76,6 +76,63 @@ type Hearer interface {
 	Hear(ctx context.Context, r ledger.Report) (recorded bool, err error)
 }
 
+// GroupLister groups dead letters by what they died of, the largest group first.
+type GroupLister interface {
+	Groups(ctx context.Context, limit int) ([]ledger.Group, error)
+}
+
+// Discarder takes a dead letter off the lists. With [ledger.ErrStale] and [ledger.ErrNotDead] it answers the
+// entry as it stands, where it could be read; else [ledger.ErrNotFound], where there is none.
+type Discarder interface {
+	Discard(ctx context.Context, id ledger.Identity, version int64, act ledger.Act) (ledger.Entry, error)
+}
+
+// Redriver lays redrives out. Preview tells what would become of each item, and writes nothing. Start answers
+// [ledger.ErrOtherRequest], [ledger.ErrNothingToRedrive] and [ledger.ErrTooManyRedrives]; known tells that the
+// redrive stood already, for the same request under its key.
+type Redriver interface {
+	Preview(ctx context.Context, ask ledger.RedriveRequest) (ledger.RedriveReport, error)
+	Start(ctx context.Context, ask ledger.RedriveRequest) (r ledger.Redrive, known bool, err error)
+}
+
+// RedriveLister lists redrives, the newest first; nil starts at the newest.
+type RedriveLister interface {
+	Redrives(ctx context.Context, after *ledger.RedrivePlace, limit int) ([]ledger.Redrive, error)
+}
+
+// RedriveReader reports on one redrive, or answers [ledger.ErrNotFound].
+type RedriveReader interface {
+	Show(ctx context.Context, id string) (ledger.RedriveReport, error)
+}
+
+// RedriveStopper stops a redrive before its next item. With [ledger.ErrRedriveEnded] it answers the redrive as
+// it stands; else [ledger.ErrNotFound], where there is none.
+type RedriveStopper interface {
+	Cancel(ctx context.Context, id string, act ledger.Act) (ledger.Redrive, error)
+}
+
+// Auditor lists what people did, the newest first.
+type Auditor interface {
+	Audit(ctx context.Context, q ledger.AuditQuery) ([]ledger.Act, error)
+}
+
+// ProviderLister tells how every provider stands, by name.
+type ProviderLister interface {
+	Providers(ctx context.Context) ([]ledger.ProviderView, error)
+}
+
+// Steerer stops all calls to a provider, and lets them go on; [ledger.ErrNotFound] where none has the name.
+type Steerer interface {
+	Pause(ctx context.Context, provider string, act ledger.Act) (ledger.Gate, error)
+	Resume(ctx context.Context, provider string, act ledger.Act) (ledger.Gate, error)
+}
+
+// Eraser takes what is known of a person out of every entry that names them, and answers of how many. After an
+// error some may be left: it is to be repeated.
+type Eraser interface {
+	Erase(ctx context.Context, userID string, act ledger.Act) (int, error)
+}
+
 // Source is one configured push source.
 type Source struct {
 	Format broker.Format
@@ -102,6 +159,21 @@ type Options struct {
 	Events  map[string]EventReader // by the provider's name in the path
 	Hear    Hearer
 
+	Groups    GroupLister
+	Discard   Discarder
+	Redrive   Redriver
+	Redrives  RedriveLister
+	Report    RedriveReader
+	Stop      RedriveStopper
+	Audit     Auditor
+	Providers ProviderLister
+	Steer     Steerer
+	Erase     Eraser
+
+	// DeskAtOnce is how many requests of support and operators are served at once; 0 for 4.
+	DeskAtOnce int
+	// MaxItems is how many items a redrive may have; 0 for 1000.
+	MaxItems int
 	// CursorKey signs the cursors of lists. Replicas must share it; empty draws one for this process.
 	CursorKey []byte
 	// AllowedHosts are the host names, without ports, that a Host header may name; empty allows all. It
@@ -112,7 +184,7 @@ type Options struct {
 	// met no route.
 	Wrap func(http.Handler) http.Handler
 	Log  *slog.Logger     // nil discards
-	Now  func() time.Time // nil is time.Now; it judges failed logins and words Retry-After and dues, nothing else
+	Now  func() time.Time // nil is time.Now; it judges failed logins and new deadlines, and words Retry-After and dues, nothing else
 }
 
 // New is the whole surface: what [NewPublic] and [NewAdmin] serve, on one listener.
@@ -130,17 +202,22 @@ type server struct {
 	Options
 	failures *failures
 	cursors  cursors
+	desk     turnstile
 }
 
 func newServer(o Options) *server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.MaxItems <= 0 {
+		o.MaxItems = 1000
+	}
 	return &server{
 		edge:     newEdge(o.Log),
 		Options:  o,
 		failures: newFailures(),
 		cursors:  newCursors(o.CursorKey),
+		desk:     newTurnstile(o.DeskAtOnce),
 	}
 }
 
@@ -167,9 +244,22 @@ func (s *server) public(r chi.Router) {
 }
 
 func (s *server) admin(r chi.Router) {
-	r.Get("/v1/admin/entries", s.as(Support, s.entries))
-	r.Get("/v1/admin/entries/{id}", s.as(Support, s.story))
-	r.Post("/v1/admin/entries/{id}/resolve", s.as(Operator, s.resolve))
-	r.Get("/v1/admin/reconciliation", s.as(Support, s.reconciliation))
-	r.Post("/v1/admin/reconciliation/runs", s.as(Operator, s.startRun))
+	r.Get("/v1/admin/entries", s.atDesk(Support, s.entries))
+	r.Get("/v1/admin/entries/{id}", s.atDesk(Support, s.story))
+	r.Post("/v1/admin/entries/{id}/resolve", s.atDesk(Operator, s.resolve))
+	r.Get("/v1/admin/reconciliation", s.atDesk(Support, s.reconciliation))
+	r.Post("/v1/admin/reconciliation/runs", s.atDesk(Operator, s.startRun))
+	r.Get("/v1/admin/dead-letters", s.atDesk(Support, s.deadLetters))
+	r.Get("/v1/admin/dead-letters/groups", s.atDesk(Support, s.groups))
+	r.Get("/v1/admin/dead-letters/{id}", s.atDesk(Support, s.deadLetter))
+	r.Post("/v1/admin/dead-letters/{id}/discard", s.atDesk(Operator, s.discard))
+	r.Post("/v1/admin/redrives", s.atDesk(Operator, s.redrive))
+	r.Get("/v1/admin/redrives", s.atDesk(Support, s.redrives))
+	r.Get("/v1/admin/redrives/{id}", s.atDesk(Support, s.report))
+	r.Post("/v1/admin/redrives/{id}/cancel", s.atDesk(Operator, s.stop))
+	r.Get("/v1/admin/audit", s.atDesk(Operator, s.audit))
+	r.Get("/v1/admin/providers", s.atDesk(Support, s.providers))
+	r.Post("/v1/admin/providers/{name}/pause", s.atDesk(Operator, s.pause))
+	r.Post("/v1/admin/providers/{name}/resume", s.atDesk(Operator, s.resume))
+	r.Delete("/v1/admin/users/{user_id}/data", s.atDesk(Admin, s.erase))
 }

@@ -40,6 +40,7 @@ type collaborators struct {
 	start   func(context.Context, ledger.Act) (ledger.Run, error)
 	resolve func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error)
 	hear    func(context.Context, ledger.Report) (bool, error)
+	desks
 }
 
 func (c *collaborators) uncalled(name string, missing bool) {
@@ -141,6 +142,7 @@ func newHouse(t *testing.T, c *collaborators, change ...func(*Options)) *house {
 		},
 		Callers: callers(),
 		Deliver: c, Request: c, Cancel: c, Reminder: c, List: c, Story: c,
+		Groups: c, Discard: c, Redrive: redriveDesk{c}, Redrives: c, Report: c, Stop: redriveDesk{c}, Audit: c, Providers: c, Steer: c, Erase: c,
 		Cases: c, Start: c, Resolve: c, Hear: c, Events: map[string]EventReader{"mail": sealed{}},
 		CursorKey: []byte("0123456789abcdef0123456789abcdef"),
 		Log:       slog.New(slog.NewJSONHandler(h.log, nil)),

@@ -15,11 +15,12 @@ type Role string
 const (
 	// Producer asks for reminders and cancels them. It stands apart from the others.
 	Producer Role = "producer"
-	// Support reads.
+	// Support reads, and sees no more of a recipient than it takes to tell two apart.
 	Support Role = "support"
-	// Operator holds what support holds, and decides about what is in doubt. What it redrives is not built yet.
+	// Operator holds what support holds, reads what was said to whom, and acts: on what is in doubt, on dead
+	// letters, on providers.
 	Operator Role = "operator"
-	// Admin holds what an operator holds. What it erases is not built yet.
+	// Admin holds what an operator holds, and erases what is known of a person.
 	Admin Role = "admin"
 
 	// anyRole is what a route asks for that is open to every caller.

@@ -28,7 +28,7 @@ func willing() *collaborators {
 		find: func(context.Context, string) ([]ledger.Entry, error) { return []ledger.Entry{entry(nil)}, nil },
 		list: func(context.Context, ledger.Query) ([]ledger.Entry, error) { return nil, nil },
 		story: func(context.Context, ledger.Identity) (ledger.Story, error) {
-			return ledger.Story{Entry: entry(nil)}, nil
+			return ledger.Story{Entry: deadLetter(nil)}, nil
 		},
 		waiting: func(context.Context, ledger.Doubt, int) ([]ledger.Story, error) { return nil, nil },
 		start: func(_ context.Context, act ledger.Act) (ledger.Run, error) {
@@ -37,52 +37,81 @@ func willing() *collaborators {
 		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
 			return entry(nil), nil
 		},
+		desks: willingDesks(),
 	}
 }
 
 func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
 	tokens := []string{"producer", "support", "operator", "admin", "ghost"}
+	producer, everybody := []string{"producer"}, []string{"producer", "support", "operator", "admin"}
+	support, operator, admin := everybody[1:], everybody[2:], everybody[3:]
 	allowed := map[string][]string{
-		"POST /v1/reminders":                      {"producer"},
-		"POST /v1/reminders/{reminder_id}/cancel": {"producer"},
-		"GET /v1/reminders/{reminder_id}":         {"producer", "support", "operator", "admin"},
-		"GET /v1/admin/entries":                   {"support", "operator", "admin"},
-		"GET /v1/admin/entries/{id}":              {"support", "operator", "admin"},
-		"POST /v1/admin/entries/{id}/resolve":     {"operator", "admin"},
-		"GET /v1/admin/reconciliation":            {"support", "operator", "admin"},
-		"POST /v1/admin/reconciliation/runs":      {"operator", "admin"},
+		"POST /v1/push/{source}":                   nil, // no callers, but brokers and providers
+		"POST /v1/providers/{name}/events":         nil,
+		"POST /v1/reminders":                       producer,
+		"POST /v1/reminders/{reminder_id}/cancel":  producer,
+		"GET /v1/reminders/{reminder_id}":          everybody,
+		"GET /v1/admin/entries":                    support,
+		"GET /v1/admin/entries/{id}":               support,
+		"POST /v1/admin/entries/{id}/resolve":      operator,
+		"GET /v1/admin/reconciliation":             support,
+		"POST /v1/admin/reconciliation/runs":       operator,
+		"GET /v1/admin/dead-letters":               support,
+		"GET /v1/admin/dead-letters/groups":        support,
+		"GET /v1/admin/dead-letters/{id}":          support,
+		"POST /v1/admin/dead-letters/{id}/discard": operator,
+		"POST /v1/admin/redrives":                  operator,
+		"GET /v1/admin/redrives":                   support,
+		"GET /v1/admin/redrives/{id}":              support,
+		"POST /v1/admin/redrives/{id}/cancel":      operator,
+		"GET /v1/admin/audit":                      operator,
+		"GET /v1/admin/providers":                  support,
+		"POST /v1/admin/providers/{name}/pause":    operator,
+		"POST /v1/admin/providers/{name}/resume":   operator,
+		"DELETE /v1/admin/users/{user_id}/data":    admin,
 	}
+	const why = `{"reason": "r"}`
 	bodies := map[string]string{
-		"POST /v1/reminders":                  aReminder,
-		"POST /v1/admin/entries/{id}/resolve": aResolution,
-		"POST /v1/admin/reconciliation/runs":  `{"reason": "r"}`,
+		"POST /v1/reminders":                       aReminder,
+		"POST /v1/admin/entries/{id}/resolve":      aResolution,
+		"POST /v1/admin/reconciliation/runs":       why,
+		"POST /v1/admin/dead-letters/{id}/discard": `{"reason": "r", "version": 3}`,
+		"POST /v1/admin/redrives":                  aRedriveRequest,
+		"POST /v1/admin/redrives/{id}/cancel":      why,
+		"POST /v1/admin/providers/{name}/pause":    why,
+		"POST /v1/admin/providers/{name}/resume":   why,
+		"DELETE /v1/admin/users/{user_id}/data":    why,
 	}
 	h := newHouse(t, willing())
 	walked := 0
 	err := chi.Walk(newServer(Options{}).whole(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		if strings.HasPrefix(route, "/v1/push/") || strings.HasPrefix(route, "/v1/providers/") {
-			return nil // no callers, but brokers and providers
-		}
 		roles, listed := allowed[method+" "+route]
 		if !listed {
 			t.Errorf("%s %s is open to nobody knows whom", method, route)
 		}
 		walked++
-		target := strings.NewReplacer("{reminder_id}", "rem-1842", "{id}", entry(nil).EntryID()).Replace(route)
+		target := strings.NewReplacer("{reminder_id}", "rem-1842", "{id}", entry(nil).EntryID(), "{source}", "letters",
+			"{name}", "mail", "{user_id}", "u-77").Replace(route)
 		body, status := bodies[method+" "+route], 200
-		if strings.HasSuffix(route, "/runs") {
+		if method == "POST" && (strings.HasSuffix(route, "/runs") || strings.HasSuffix(route, "/redrives")) {
 			status = 202
 		}
 		for _, token := range tokens {
-			if slices.Contains(roles, token) {
+			switch {
+			case roles == nil:
+				h.wants(request(method, target, token, body), 401, "")
+			case slices.Contains(roles, token):
 				h.wants(request(method, target, token, body), status, "")
-			} else {
+			default:
 				h.wants(request(method, target, token, body), 403, wire.ProblemCodeForbidden)
 			}
 		}
-		w := h.wants(request(method, target, "", body), 401, wire.ProblemCodeUnauthenticated)
-		if w.Header().Get("WWW-Authenticate") != "Bearer" {
-			t.Errorf("WWW-Authenticate is %q", w.Header().Get("WWW-Authenticate"))
+		for i, token := range []string{"", "wrong"} {
+			r := request(method, target, token, body)
+			r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", walked*2+i) // so that no address fails too often
+			if w := h.wants(r, 401, ""); w.Header().Get("WWW-Authenticate") != "Bearer" {
+				t.Errorf("WWW-Authenticate is %q", w.Header().Get("WWW-Authenticate"))
+			}
 		}
 		return nil
 	})

@@ -51,7 +51,7 @@ func TestRouterAndDocumentNameTheSameOperations(t *testing.T) {
 	if diff := cmp.Diff(documented, routed); diff != "" {
 		t.Errorf("document and router differ (-document +router):\n%s", diff)
 	}
-	if len(routed) < 13 {
+	if len(routed) < 26 {
 		t.Errorf("only %d routes were walked", len(routed))
 	}
 }
@@ -94,6 +94,10 @@ func TestTheDocumentHasTheLedgersWords(t *testing.T) {
 		{"Cancelled", "result", constants(t, "delivery.go", "CancelResult")},
 		{"Resolution", "verdict", constants(t, "resolve.go", "Verdict")},
 		{"Event", "status", constants(t, "report.go", "ReportKind")},
+		{"Redrive", "state", constants(t, "batch.go", "RedriveState")},
+		{"RedriveItem", "result", append(constants(t, "redrive.go", "Skip"), ledger.ItemReopened, ledger.ItemReread)},
+		{"RedriveFilter", "class", deadClasses()},
+		{"Contract", "kind", []string{ledger.Blind.String(), ledger.Idempotent.String(), ledger.Lookup.String()}},
 	} {
 		slices.Sort(c.want)
 		if diff := cmp.Diff(words(doc, c.schema, c.member), c.want); diff != "" {
@@ -180,6 +184,14 @@ func words(doc *openapi3.T, schema, member string) []string {
 		all = append(all, word.(string))
 	}
 	slices.Sort(all)
+	return all
+}
+
+func deadClasses() []string {
+	var all []string
+	for _, class := range ledger.DeadClasses() {
+		all = append(all, string(class))
+	}
 	return all
 }
 

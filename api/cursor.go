@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/sendonce/sendonce/internal/ledger"
 )
 
 // cursors say where a list goes on. A cursor is a place and a MAC over it and the list that it was made for,
@@ -25,15 +23,15 @@ func newCursors(key []byte) cursors {
 	return cursors{key}
 }
 
-// place is where an entry stands in a list that is ordered by a time, then by identity.
+// place is where an item stands in a list that is ordered by a time, then by what its id stands for.
 type place struct {
 	at time.Time
-	id ledger.Identity
+	id string
 }
 
-// seal is the cursor for what follows a place: microseconds, entry id and MAC, with dots between.
+// seal is the cursor for what follows a place: microseconds, id and MAC, with dots between.
 func (c cursors) seal(p place, list string) string {
-	word := strconv.FormatInt(p.at.UnixMicro(), 10) + "." + p.id.EntryID()
+	word := strconv.FormatInt(p.at.UnixMicro(), 10) + "." + p.id
 	return word + "." + c.mac(word, list)
 }
 
@@ -43,10 +41,9 @@ func (c cursors) open(cursor, list string) (place, bool) {
 	if cut < 0 || !hmac.Equal([]byte(cursor[cut+1:]), []byte(c.mac(cursor[:cut], list))) {
 		return place{}, false
 	}
-	micros, word, _ := strings.Cut(cursor[:cut], ".")
+	micros, id, _ := strings.Cut(cursor[:cut], ".")
 	at, err := strconv.ParseInt(micros, 10, 64)
-	id, ok := ledger.ParseEntryID(word)
-	if err != nil || !ok {
+	if err != nil {
 		return place{}, false
 	}
 	return place{at: time.UnixMicro(at).UTC(), id: id}, true

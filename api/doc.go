@@ -12,9 +12,11 @@
 //   - bodies are bounded before they are read, and a caller is authenticated before its body is read;
 //   - an error becomes an answer in one table (problem.go). What the table does not list is a 500 without
 //     detail; what a collaborator fails with is a 503. Both carry a correlation id, and the log has the rest;
-//   - no answer carries a token, a recipient or content (a person's reason for an act is told as it was
-//     written), and no error answer repeats what was sent, save the name of a member or parameter that is
-//     not known, cut and escaped.
+//   - no answer carries a token, a recipient or content, save the story of an entry (payload.go): the recipient
+//     masked for support, all of it for those who hold operator. A person's reason for an act is told as it was
+//     written;
+//   - no error answer repeats what was sent, save the name of a member or parameter that is not known, cut and
+//     escaped.
 //
 // What it does not do: it keeps no state but the count of failed logins, opens no listener, sets no
 // timeouts of a server, knows no broker's format (package broker does) and writes no log line per

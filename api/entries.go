@@ -11,48 +11,60 @@ import (
 
 // entries lists entries, newest first.
 func (s *server) entries(w http.ResponseWriter, r *http.Request, _ Caller) {
-	page, err := s.readPage(r.URL.RawQuery)
+	query, page, err := s.readEntries(r.URL.RawQuery, "entries", filters)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	limit := page.query.Limit
-	page.query.Limit++ // one more tells whether there is a next page
-	entries, err := s.List.List(r.Context(), page.query)
+	s.listEntries(w, r, query, page)
+}
+
+func (s *server) listEntries(w http.ResponseWriter, r *http.Request, query ledger.Query, page page) {
+	entries, err := s.List.List(r.Context(), query)
 	if err != nil {
 		s.fail(w, r, unavailable(err))
 		return
 	}
 	list := wire.EntryList{}
-	if len(entries) > limit {
-		entries = entries[:limit]
-		last := entries[limit-1]
-		list.Next = s.cursors.seal(place{last.FirstSeen, last.Identity}, page.list)
+	if len(entries) > page.limit {
+		entries = entries[:page.limit]
+		last := entries[page.limit-1]
+		list.Next = s.cursors.seal(place{last.FirstSeen, last.EntryID()}, page.list)
 	}
 	list.Items = entriesOf(entries, s.Now())
 	writeJSON(w, http.StatusOK, list)
 }
 
 // story tells all that is known of one entry.
-func (s *server) story(w http.ResponseWriter, r *http.Request, _ Caller) {
+func (s *server) story(w http.ResponseWriter, r *http.Request, caller Caller) {
+	story, err := s.readStory(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, storyOf(story, caller.Role, s.Now()))
+}
+
+func (s *server) readStory(r *http.Request) (ledger.Story, error) {
 	id, ok := ledger.ParseEntryID(pathParam(r, "id"))
 	if !ok {
-		s.fail(w, r, errNoEntry)
-		return
+		return ledger.Story{}, errNoEntry
 	}
 	story, err := s.Story.Story(r.Context(), id)
 	if err != nil {
-		s.fail(w, r, unavailable(err))
-		return
+		return ledger.Story{}, unavailable(err)
 	}
-	now := s.Now()
+	return story, nil
+}
+
+func storyOf(story ledger.Story, role Role, now time.Time) wire.Story {
 	entry, conflicts := entryOf(story.Entry, now), len(story.Conflicts)
 	entry.Conflicts = &conflicts
 	faults := faultsOf(story)
-	writeJSON(w, http.StatusOK, wire.Story{
-		Entry: entry, Faults: faults, Timeline: linesOf(story, faults, now),
-		Conflicts: conflictsOf(story.Conflicts), Acts: actsOf(story.Acts),
-	})
+	return wire.Story{
+		Entry: entry, SendKey: story.Entry.SendKey, Faults: faults, Payload: payloadOf(story.Payload, role), PayloadPurged: purged(story),
+		Timeline: linesOf(story, faults, now), Conflicts: conflictsOf(story.Conflicts), Acts: actsOf(story.Acts),
+	}
 }
 
 // faultsOf is what was wrong with a message that nobody could read, as its dead letter keeps it; none once

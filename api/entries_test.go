@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +25,10 @@ func TestEveryFilterNarrowsTheQuery(t *testing.T) {
 		return nil, nil
 	}})
 	w := h.wants(request("GET", "/v1/admin/entries?reminder_id=r&reservation_id=s&user_id=u%201&state=dead&class=credentials"+
-		"&type=!malformed&channel=email&provider=mail&from=2031-03-04T10:00:00%2B01:00&to=2031-03-05T00:00:00Z&limit=200", "support", ""), 200, "")
+		"&type=!malformed&channel=email&provider=mail&code=slow_down&conflict=true&from=2031-03-04T10:00:00%2B01:00&to=2031-03-05T00:00:00Z&limit=200", "support", ""), 200, "")
 	want := ledger.Query{
 		ReminderID: "r", ReservationID: "s", UserID: "u 1", State: ledger.Dead, Class: ledger.ClassCredentials,
-		Type: "!malformed", Channel: "email", Provider: "mail",
+		Type: "!malformed", Channel: "email", Provider: "mail", Code: "slow_down", Conflict: true,
 		From: testNow, To: time.Date(2031, 3, 5, 0, 0, 0, 0, time.UTC), Limit: 201,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -42,16 +44,27 @@ func TestEveryFilterNarrowsTheQuery(t *testing.T) {
 }
 
 func TestTheDocumentNamesEveryParameterOfAList(t *testing.T) {
-	documented := map[string]bool{}
-	for _, parameter := range contract(t).Paths.Value("/v1/admin/entries").Get.Parameters {
-		documented[parameter.Value.Name] = true
-	}
-	read := map[string]bool{"limit": true, "cursor": true}
-	for name := range filters {
-		read[name] = true
-	}
-	if diff := cmp.Diff(documented, read); diff != "" {
-		t.Errorf("(-document +handler):\n%s", diff)
+	doc := contract(t)
+	for path, narrowing := range map[string][]string{
+		"/v1/admin/entries":             slices.Collect(maps.Keys(filters)),
+		"/v1/admin/dead-letters":        slices.Collect(maps.Keys(letterFilters())),
+		"/v1/admin/audit":               slices.Collect(maps.Keys(auditFilters)),
+		"/v1/admin/redrives":            nil,
+		"/v1/admin/dead-letters/groups": nil,
+	} {
+		read := append(narrowing, "limit")
+		if !strings.HasSuffix(path, "/groups") {
+			read = append(read, "cursor")
+		}
+		var documented []string
+		for _, parameter := range doc.Paths.Value(path).Get.Parameters {
+			documented = append(documented, parameter.Value.Name)
+		}
+		slices.Sort(read)
+		slices.Sort(documented)
+		if diff := cmp.Diff(documented, read); diff != "" {
+			t.Errorf("%s (-document +handler):\n%s", path, diff)
+		}
 	}
 }
 
@@ -69,6 +82,9 @@ func TestAQueryThatIsNotUnderstoodIsRefusedWhole(t *testing.T) {
 		"state=":                       "state",
 		"state=dead&state=sent":        "state",
 		"limit=0":                      "limit",
+		"conflict=false":               "conflict",
+		"conflict=TRUE":                "conflict",
+		"code=%C3%A4":                  "code",
 		"limit=201":                    "limit",
 		"limit=-1":                     "limit",
 		"limit=99999999999999999999":   "limit",
@@ -397,7 +413,8 @@ func TestReadsThatFailAreUnavailableWithoutDetail(t *testing.T) {
 		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
 			return entry(nil), down
 		},
-		hear: func(context.Context, ledger.Report) (bool, error) { return true, down },
+		hear:  func(context.Context, ledger.Report) (bool, error) { return true, down },
+		desks: failingDesks(down),
 	})
 	for _, r := range []*http.Request{
 		request("GET", "/v1/admin/reconciliation", "support", ""),
@@ -408,6 +425,20 @@ func TestReadsThatFailAreUnavailableWithoutDetail(t *testing.T) {
 		request("GET", "/v1/admin/entries", "support", ""),
 		request("GET", "/v1/admin/entries/"+entry(nil).EntryID(), "support", ""),
 		request("POST", "/v1/reminders/r/cancel", "producer", ""),
+		request("GET", "/v1/admin/dead-letters", "support", ""),
+		request("GET", "/v1/admin/dead-letters/groups", "support", ""),
+		request("GET", "/v1/admin/dead-letters/"+entry(nil).EntryID(), "support", ""),
+		request("POST", "/v1/admin/dead-letters/"+entry(nil).EntryID()+"/discard", "operator", `{"reason": "r", "version": 1}`),
+		request("POST", "/v1/admin/redrives", "operator", aRedriveRequest),
+		request("POST", "/v1/admin/redrives", "operator", `{"dry_run": true, `+aRedriveRequest[1:]),
+		request("GET", "/v1/admin/redrives", "support", ""),
+		request("GET", "/v1/admin/redrives/R1", "support", ""),
+		request("POST", "/v1/admin/redrives/R1/cancel", "operator", `{"reason": "r"}`),
+		request("GET", "/v1/admin/audit", "operator", ""),
+		request("GET", "/v1/admin/providers", "support", ""),
+		request("POST", "/v1/admin/providers/mail/pause", "operator", `{"reason": "r"}`),
+		request("POST", "/v1/admin/providers/mail/resume", "operator", `{"reason": "r"}`),
+		request("DELETE", "/v1/admin/users/u-77/data", "admin", `{"reason": "r"}`),
 	} {
 		w := h.wants(r, 503, wire.ProblemCodeUnavailable)
 		p := decoded[wire.Problem](t, w)

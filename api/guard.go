@@ -94,7 +94,7 @@ func (e edge) wrongMethod(w http.ResponseWriter, r *http.Request, routes chi.Rou
 		path = r.URL.RawPath
 	}
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		if routes.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
 		}

@@ -122,7 +122,7 @@ func (o *operations) gates(ctx context.Context) []wire.Gate {
 	shown := make([]wire.Gate, len(gates))
 	for i, g := range gates {
 		until, _ := g.ClosedUntil.Fixed()
-		shown[i] = wire.Gate{Provider: g.Provider, ClosedUntil: until, Class: wire.Class(g.Class), By: g.By}
+		shown[i] = wire.Gate{Provider: g.Provider, ClosedUntil: until, Class: wire.Class(g.Class), By: g.By, Paused: g.Paused}
 	}
 	return shown
 }

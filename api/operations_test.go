@@ -47,10 +47,10 @@ func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
 	closed := gates(func(context.Context) ([]ledger.Gate, error) {
 		return []ledger.Gate{
 			{Provider: "mail", ClosedUntil: ledger.At(testNow), Class: ledger.ClassCredentials, By: "outcome", Strikes: 3},
-			{Provider: "sms"},
+			{Provider: "sms", By: "oncall", Paused: true},
 		}, nil
 	})
-	shown := []wire.Gate{{Provider: "mail", ClosedUntil: testNow, Class: "credentials", By: "outcome"}, {Provider: "sms"}}
+	shown := []wire.Gate{{Provider: "mail", ClosedUntil: testNow, Class: "credentials", By: "outcome"}, {Provider: "sms", By: "oncall", Paused: true}}
 	none := []wire.Gate{}
 	for _, c := range []struct {
 		name   string

@@ -24,6 +24,9 @@ var (
 	errNoEvents         = errors.New("api: no such provider with events")
 	errNoReminder       = errors.New("api: no such reminder")
 	errNoEntry          = errors.New("api: no such entry")
+	errNoLetter         = errors.New("api: no such dead letter")
+	errNoRedrive        = errors.New("api: no such redrive")
+	errNoProvider       = errors.New("api: no such provider")
 	errMethodNotAllowed = errors.New("api: method not allowed")
 	errTimeout          = errors.New("api: the body did not arrive in time")
 	errUnreadable       = errors.New("api: the body did not arrive whole")
@@ -35,6 +38,7 @@ var (
 	errConflict         = errors.New("api: conflict")
 	errStale            = errors.New("api: stale")
 	errUnrecorded       = errors.New("api: nothing is recorded yet")
+	errBusy             = errors.New("api: busy")
 	errUnavailable      = errors.New("api: unavailable")
 	errInternal         = errors.New("api: internal")
 )
@@ -59,6 +63,9 @@ var problems = []struct {
 	{errNoEvents, http.StatusNotFound, wire.ProblemCodeNotFound, "There is no provider of this name that sends events."},
 	{errNoReminder, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this reminder_id."},
 	{errNoEntry, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this id."},
+	{errNoLetter, http.StatusNotFound, wire.ProblemCodeNotFound, "No dead letter is known under this id."},
+	{errNoRedrive, http.StatusNotFound, wire.ProblemCodeNotFound, "No redrive is known under this id."},
+	{errNoProvider, http.StatusNotFound, wire.ProblemCodeNotFound, "There is no provider of this name."},
 	{ledger.ErrNotFound, http.StatusNotFound, wire.ProblemCodeNotFound, "No entry is known under this id."},
 	{errMethodNotAllowed, http.StatusMethodNotAllowed, wire.ProblemCodeMethodNotAllowed, "The method is not allowed here: see Allow."},
 	{errTimeout, http.StatusRequestTimeout, wire.ProblemCodeTimeout, "The body did not arrive in time."},
@@ -72,13 +79,22 @@ var problems = []struct {
 	{errStale, http.StatusConflict, wire.ProblemCodeStale, "The entry has moved on since it was seen: decide again on what stands."},
 	{ledger.ErrNotInDoubt, http.StatusConflict, wire.ProblemCodeNotInDoubt, "Nothing about this entry waits for a decision."},
 	{ledger.ErrRunning, http.StatusConflict, wire.ProblemCodeRunning, "A run is under way here: see last_run of the list."},
+	{ledger.ErrNotDead, http.StatusConflict, wire.ProblemCodeNotDead, "The entry is no dead letter."},
+	{ledger.ErrOtherRequest, http.StatusConflict, wire.ProblemCodeOtherRequest, "The Idempotency-Key stands for another request of this caller."},
+	{ledger.ErrNothingToRedrive, http.StatusConflict, wire.ProblemCodeNothingToRedrive, "No dead letter fits."},
+	{ledger.ErrTooManyRedrives, http.StatusTooManyRequests, wire.ProblemCodeTooManyRedrives, "As many redrives as may be are under way: wait for one to end, or cancel one."},
+	{ledger.ErrRedriveEnded, http.StatusConflict, wire.ProblemCodeRedriveEnded, "The redrive has ended."},
 	{errUnrecorded, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "Nothing is recorded yet. Repeat the same request."},
+	{errBusy, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "Too many others ask at the moment. Repeat the request later."},
 	{errUnavailable, http.StatusServiceUnavailable, wire.ProblemCodeUnavailable, "The ledger cannot be reached. Repeat the request later."},
 	{errInternal, http.StatusInternalServerError, wire.ProblemCodeInternal, "Something went wrong here."},
 }
 
 // comeBack is when it is worth trying again where nothing better is known.
 const comeBack = 5 * time.Second
+
+// redriveBack is when it is worth looking whether one of the redrives under way has ended.
+const redriveBack = 30 * time.Second
 
 // unavailable marks what a collaborator failed with: they fail when the ledger cannot be reached, and then
 // nothing was promised. What the table lists before it keeps its own answer.
@@ -130,6 +146,10 @@ func (e edge) fail(w http.ResponseWriter, r *http.Request, err error) {
 		header.Set("WWW-Authenticate", "Bearer")
 	case http.StatusServiceUnavailable:
 		setRetryAfter(header, comeBack)
+	case http.StatusTooManyRequests:
+		if p.Code == wire.ProblemCodeTooManyRedrives {
+			setRetryAfter(header, redriveBack)
+		}
 	case http.StatusRequestEntityTooLarge, http.StatusRequestTimeout:
 		header.Set("Connection", "close") // what is left of the body is not worth reading
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sendonce/sendonce/api/internal/wire"
@@ -37,7 +36,7 @@ func (s *server) reconciliation(w http.ResponseWriter, r *http.Request, _ Caller
 	if len(cases) > limit {
 		cases = cases[:limit]
 		last := cases[limit-1].Entry
-		list.Next = s.cursors.seal(place{last.DoubtSince, last.Identity}, caseList)
+		list.Next = s.cursors.seal(place{last.DoubtSince, last.EntryID()}, caseList)
 	}
 	list.Items = casesOf(cases, s.Now())
 	if s.LastRun != nil {
@@ -49,32 +48,29 @@ func (s *server) reconciliation(w http.ResponseWriter, r *http.Request, _ Caller
 func (s *server) readCases(rawQuery string) (ledger.Doubt, int, error) {
 	limit, cursor := casesDefault, ""
 	faults := readParams(rawQuery, map[string]func(string) string{"limit": upTo(casesMax, &limit), "cursor": kept(&cursor)})
-	var after place
+	var after ledger.Doubt
 	if cursor != "" {
-		var ok bool
-		if after, ok = s.cursors.open(cursor, caseList); !ok {
+		at, ok := s.cursors.open(cursor, caseList)
+		id, is := ledger.ParseEntryID(at.id)
+		if !ok || !is {
 			faults = append(faults, reminder.Fault{Field: "cursor", Problem: notNext})
 		}
+		after = ledger.Doubt{Since: at.at, Identity: id}
 	}
 	if len(faults) > 0 {
 		return ledger.Doubt{}, 0, faults
 	}
-	return ledger.Doubt{Since: after.at, Identity: after.id}, limit, nil
+	return after, limit, nil
 }
 
 // startRun starts a sweep that a person wants now.
 func (s *server) startRun(w http.ResponseWriter, r *http.Request, caller Caller) {
-	asked, err := readForm(w, r)
+	act, err := readAct(w, r, caller)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	why := asked.why()
-	if err := asked.done(); err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	run, err := s.Start.Start(r.Context(), actOf(caller, why))
+	run, err := s.Start.Start(r.Context(), act)
 	if err != nil {
 		s.fail(w, r, unavailable(err))
 		return
@@ -115,9 +111,7 @@ func readResolution(w http.ResponseWriter, r *http.Request, caller Caller) (ledg
 	verdict := said.text("verdict", true, "one of sent, not_sent, abandoned", func(word string) bool {
 		return slices.Contains(ledger.Verdicts(), ledger.Verdict(word))
 	})
-	receipt := said.text("receipt", false, "1 to 255 printable ASCII characters", func(text string) bool {
-		return len(text) >= 1 && len(text) <= 255 && !strings.ContainsFunc(text, unprintable)
-	})
+	receipt := said.text("receipt", false, aWord, isWord)
 	if receipt != "" && verdict != "" && verdict != string(ledger.VerdictSent) {
 		said.fault("receipt", "goes with the verdict sent alone")
 	}
@@ -125,6 +119,15 @@ func readResolution(w http.ResponseWriter, r *http.Request, caller Caller) (ledg
 		Verdict: ledger.Verdict(verdict), Receipt: receipt, Version: said.version(), Act: actOf(caller, said.why()),
 	}
 	return decision, said.done()
+}
+
+// readAct reads the form of an act that takes nothing but a reason.
+func readAct(w http.ResponseWriter, r *http.Request, caller Caller) (ledger.Act, error) {
+	said, err := readForm(w, r)
+	if err != nil {
+		return ledger.Act{}, err
+	}
+	return actOf(caller, said.why()), said.done()
 }
 
 func actOf(caller Caller, why string) ledger.Act {

@@ -184,9 +184,9 @@ func entryOf(e ledger.Entry, now time.Time) wire.Entry {
 	return wire.Entry{
 		ID:         e.EntryID(),
 		ReminderID: e.ReminderID, ReservationID: e.ReservationID, Type: e.Type, Channel: e.Channel, UserID: e.UserID,
-		State: wire.State(e.State), Class: wire.Class(e.Class), Reason: string(e.Reason),
+		State: wire.State(e.State), Class: wire.Class(e.Class), Reason: string(e.Reason), Code: e.Code,
 		Provider: e.Provider, Receipt: e.Receipt, ReceiptMissing: wire.EntryReceiptMissing(e.Missing),
-		Attempts: e.Attempts, Lapses: e.Lapses, Deliveries: e.Deliveries,
+		Attempts: e.Attempts, Lapses: e.Lapses, Deliveries: e.Deliveries, Redrives: e.Redrives,
 		Due: e.Due.On(now).UTC(), Deadline: e.Deadline.UTC(), Owner: wire.EntryOwner(e.Owner), Doubt: e.DoubtSince.UTC(),
 		FirstSeen: e.FirstSeen.UTC(), Updated: e.Updated.UTC(),
 		CorrelationID: e.CorrelationID, Version: e.Version,

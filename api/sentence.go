@@ -49,6 +49,12 @@ func opening(e ledger.Event) (told, mark string) {
 		return reported(e), "; "
 	case e.Origin == ledger.OriginPerson:
 		return decided(e), "; "
+	case e.Reason == ledger.ReasonPurged:
+		return "Whom it was for and what it said is not kept any longer", "; "
+	case e.Origin == ledger.OriginRedrive && e.Reason == ledger.ReasonRedriven:
+		return visitor(e), "; "
+	case e.Reason == ledger.ReasonTakenOver && e.Origin == ledger.OriginPush:
+		return "Its broker gave up on it" + causeOf(e) + "; the ledger takes it over", "; "
 	case e.Reason == ledger.ReasonTakenOver:
 		return "Its broker did not bring it back in time; the ledger takes it over", "; "
 	case cancels(e):
@@ -116,6 +122,10 @@ func reported(e ledger.Event) string {
 func decided(e ledger.Event) string {
 	told := "Decided" + by(e.Source)
 	switch {
+	case e.Reason == ledger.ReasonErased:
+		return "Whom it was for and what it said was erased" + by(e.Source)
+	case e.Reason == ledger.ReasonDiscarded:
+		return "Discarded" + by(e.Source)
 	case e.State == ledger.Sent:
 		return told + ": it was sent" + receipt(e)
 	case e.Reason == ledger.ReasonAbandoned:
@@ -153,7 +163,8 @@ func why(e ledger.Event) string {
 	case e.Kind == ledger.EventLookup && e.Reason == ledger.ReasonNotFound && e.State == ledger.Waiting:
 		return reasons[ledger.ReasonRiskTaken]
 	case e.Kind == ledger.EventLookup && (e.Reason == ledger.ReasonNotFound || e.Reason == ledger.ReasonUnansweredYet),
-		e.Origin == ledger.OriginPerson && (e.Reason == ledger.ReasonResolved || e.Reason == ledger.ReasonAbandoned),
+		e.Origin == ledger.OriginPerson && decisions[e.Reason],
+		e.Kind == ledger.EventDecision && (e.Reason == ledger.ReasonPurged || e.Origin == ledger.OriginRedrive && e.Reason == ledger.ReasonRedriven),
 		e.Reason == ledger.ReasonDelivered:
 		return ""
 	case attempt && (string(e.Reason) == e.Outcome.Result.String() || e.Reason == ledger.ReasonUnanswered),
@@ -161,6 +172,10 @@ func why(e ledger.Event) string {
 		return ""
 	case e.Reason == ledger.ReasonNotCalled && e.Outcome.Cause != "":
 		return reasons[e.Reason] + " (" + strings.Join(evidenceOf(e.Outcome), ", ") + ")"
+	case e.Reason == ledger.ReasonGivenUp:
+		return reasons[e.Reason] + causeOf(e)
+	case e.Reason == ledger.ReasonReread && e.Outcome.Code != "":
+		return reasons[e.Reason] + " (" + e.Outcome.Code + ")"
 	}
 	if told, known := reasons[e.Reason]; known {
 		return told
@@ -171,13 +186,13 @@ func why(e ledger.Event) string {
 // standing tells what the line means for the reminder, unless what was told says it.
 func standing(e ledger.Event, beside aside) string {
 	switch {
-	case complete[e.Reason], e.Origin == ledger.OriginPerson && e.State == ledger.Sent:
+	case complete[e.Reason], e.Origin == ledger.OriginPerson && e.State == ledger.Sent && e.Reason != ledger.ReasonErased:
 		return ""
 	case e.State == ledger.Waiting && beside.due.After(beside.now):
 		return "it waits until " + beside.due.UTC().Format(time.RFC3339)
 	case e.State == ledger.Waiting && !beside.due.IsZero():
 		return "it has been due since " + beside.due.UTC().Format(time.RFC3339)
-	case e.State == ledger.Sending && cancels(e):
+	case e.State == ledger.Sending && (cancels(e) || e.Reason == ledger.ReasonErased):
 		return "a call may be on its way, and no other will follow"
 	case e.State == ledger.Unknown && !beside.ask.IsZero():
 		return undecided(e) + "; its provider is asked next at " + beside.ask.UTC().Format(time.RFC3339)
@@ -191,7 +206,7 @@ func standing(e ledger.Event, beside aside) string {
 // undecided tells that the entry may have been sent, where the opening does not, and what follows.
 func undecided(e ledger.Event) string {
 	follows := "is not repeated without a decision"
-	if e.Reason == ledger.ReasonCancelled {
+	if e.Reason == ledger.ReasonCancelled || e.Reason == ledger.ReasonErased {
 		follows = "will not be repeated"
 	}
 	switch attempt := e.Kind == ledger.EventAttempt; {
@@ -218,6 +233,8 @@ func visitor(e ledger.Event) string {
 		return "Asked for" + by(e.Source)
 	case ledger.OriginWorker, ledger.OriginReconcile:
 		return "Looked at by the ledger"
+	case ledger.OriginRedrive:
+		return "Put to work again" + by(e.Source) + within(e.Message)
 	default:
 		return "Decided" + by(e.Source)
 	}
@@ -228,6 +245,21 @@ func by(name string) string {
 		return ""
 	}
 	return " by " + name
+}
+
+func within(redrive string) string {
+	if redrive == "" {
+		return ""
+	}
+	return " in redrive " + redrive
+}
+
+// causeOf names the subscription or queue that gave up, where the broker did.
+func causeOf(e ledger.Event) string {
+	if e.Outcome.Cause == "" {
+		return ""
+	}
+	return " (" + e.Outcome.Cause + ")"
 }
 
 func at(provider string) string {
@@ -296,11 +328,17 @@ var standings = map[ledger.State]string{
 	ledger.Dropped: "it will not be sent",
 }
 
+// decisions are the reasons that the opening of a person's line tells.
+var decisions = map[ledger.Reason]bool{
+	ledger.ReasonResolved: true, ledger.ReasonAbandoned: true, ledger.ReasonDiscarded: true, ledger.ReasonErased: true,
+}
+
 // complete are the reasons that say themselves what they mean for the reminder, or that they mean nothing.
 var complete = map[ledger.Reason]bool{
 	ledger.ReasonAccepted: true, ledger.ReasonAssumed: true, ledger.ReasonClaimed: true,
 	ledger.ReasonTakenOver: true, ledger.ReasonMalformed: true, ledger.ReasonLateFailure: true,
 	ledger.ReasonPossibleSecondSend: true, ledger.ReasonReplayed: true, ledger.ReasonAbandoned: true,
+	ledger.ReasonReread: true, ledger.ReasonPurged: true,
 	ledger.ReasonDelivered: true, ledger.ReasonBounced: true, ledger.ReasonFailedLater: true, ledger.ReasonComplained: true,
 }
 
@@ -327,6 +365,7 @@ var reasons = map[ledger.Reason]string{
 	ledger.ReasonRequested:           "the ledger sees to it from now on",
 	ledger.ReasonFailedOver:          "it moves to another provider, since it is proven unsent at the first",
 	ledger.ReasonResolved:            "a person said what became of it",
+	ledger.ReasonRedriven:            "it is put to work again",
 
 	ledger.ReasonUnanswered:     "nobody knows whether it was accepted",
 	ledger.ReasonLapsed:         "the process that was sending it went silent",
@@ -349,6 +388,9 @@ var reasons = map[ledger.Reason]string{
 	ledger.ReasonObsolete:     "it is not wanted any more",
 	ledger.ReasonAbandoned:    "it was given up",
 	ledger.ReasonDiscarded:    "it was discarded",
+	ledger.ReasonErased:       "whom it was for and what it said was erased",
+	ledger.ReasonReread:       "it could be read at last, and is another entry now",
+	ledger.ReasonGivenUp:      "its broker gave up on it",
 
 	ledger.ReasonLateFailure:        "that changes nothing",
 	ledger.ReasonPossibleSecondSend: "the reminder may have been sent twice",
@@ -358,4 +400,5 @@ var reasons = map[ledger.Reason]string{
 	ledger.ReasonBounced:            "that changes nothing",
 	ledger.ReasonFailedLater:        "that changes nothing",
 	ledger.ReasonComplained:         "that changes nothing",
+	ledger.ReasonPurged:             "whom it was for and what it said is not kept any longer",
 }

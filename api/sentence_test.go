@@ -34,6 +34,16 @@ func TestEachLineSaysWhatHappenedWhyAndWhatFollows(t *testing.T) {
 	}
 	noted := decision(ledger.OriginPerson, "ada", ledger.Sent, ledger.ReasonResolved)
 	noted.Outcome.Receipt = "r-9"
+	redriven := func(e ledger.Event) ledger.Event {
+		e.Message = "R1"
+		return e
+	}
+	gaveUp := func(e ledger.Event) ledger.Event {
+		e.Outcome.Cause = "seats-sub_1"
+		return e
+	}
+	reread := decision(ledger.OriginRedrive, "ada", ledger.Dropped, ledger.ReasonReread)
+	reread.Outcome.Code = "e-2"
 	notCalled := decision(ledger.OriginWorker, "", ledger.Waiting, ledger.ReasonNotCalled)
 	notCalled.Outcome = ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "payload_unread"}
 
@@ -107,7 +117,23 @@ func TestEachLineSaysWhatHappenedWhyAndWhatFollows(t *testing.T) {
 		"Decided by ada; it will not be sent.":                                                                                                                     decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonResolved),
 		"Looked at by the ledger: the provider's account, endpoint or contract is not what it was; it may have been sent, and is not repeated without a decision.": decision(ledger.OriginReconcile, "", ledger.Unknown, ledger.ReasonProviderChange),
 		"Pushed by seats: the database changed under us, and may have forgotten a send; it may have been sent, and is not repeated without a decision.":            decision(ledger.OriginPush, "seats", ledger.Unknown, ledger.ReasonLedgerChanged),
-		"Decided by ada: word of tomorrow; it waits.":                                                                                                              decision("redrive", "ada", ledger.Waiting, "word_of_tomorrow"),
+		"Put to work again by ada: word of tomorrow; it waits.":                                                                                                    decision(ledger.OriginRedrive, "ada", ledger.Waiting, "word_of_tomorrow"),
+		"Decided by ada: word of tomorrow; it waits.":                                                                                                              decision("origin of tomorrow", "ada", ledger.Waiting, "word_of_tomorrow"),
+
+		"Put to work again by ada in redrive R1; it waits.": redriven(decision(ledger.OriginRedrive, "ada", ledger.Waiting, ledger.ReasonRedriven)),
+		"Put to work again by ada in redrive R1: the database changed under us, and may have forgotten a send; it may have been sent, and is not repeated without a decision.": redriven(
+			decision(ledger.OriginRedrive, "ada", ledger.Unknown, ledger.ReasonLedgerChanged)),
+		"Put to work again by ada in redrive R1: it could be read at last, and is another entry now (e-2).":       redriven(reread),
+		"Put to work again by ada in redrive R1: it could be read at last, and is another entry now.":             redriven(decision(ledger.OriginRedrive, "ada", ledger.Dropped, ledger.ReasonReread)),
+		"Pushed by seats: its broker gave up on it (seats-sub_1); it is a dead letter.":                           gaveUp(decision(ledger.OriginPush, "seats", ledger.Dead, ledger.ReasonGivenUp)),
+		"Pushed by seats: its broker gave up on it; it is a dead letter.":                                         decision(ledger.OriginPush, "seats", ledger.Dead, ledger.ReasonGivenUp),
+		"Its broker gave up on it (seats-sub_1); the ledger takes it over.":                                       gaveUp(decision(ledger.OriginPush, "seats", ledger.Waiting, ledger.ReasonTakenOver)),
+		"Discarded by ada; it will not be sent.":                                                                  decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonDiscarded),
+		"Whom it was for and what it said was erased by ada; it will not be sent.":                                decision(ledger.OriginPerson, "ada", ledger.Dropped, ledger.ReasonErased),
+		"Whom it was for and what it said was erased by ada; it is sent.":                                         decision(ledger.OriginPerson, "ada", ledger.Sent, ledger.ReasonErased),
+		"Whom it was for and what it said was erased by ada; it may have been sent, and will not be repeated.":    decision(ledger.OriginPerson, "ada", ledger.Unknown, ledger.ReasonErased),
+		"Whom it was for and what it said was erased by ada; a call may be on its way, and no other will follow.": decision(ledger.OriginPerson, "ada", ledger.Sending, ledger.ReasonErased),
+		"Whom it was for and what it said is not kept any longer.":                                                decision(ledger.OriginPurge, "", ledger.Sent, ledger.ReasonPurged),
 	} {
 		if got := sentence(e, aside{now: testNow}); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -45,6 +45,13 @@ const (
 	ClassUnroutable  Class = "unroutable"
 )
 
+// Defines values for ContractKind.
+const (
+	ContractKindBlind      ContractKind = "blind"
+	ContractKindIdempotent ContractKind = "idempotent"
+	ContractKindLookup     ContractKind = "lookup"
+)
+
 // Defines values for EntryReceiptMissing.
 const (
 	EntryReceiptMissingAssumed  EntryReceiptMissing = "assumed"
@@ -88,16 +95,58 @@ const (
 	ProblemCodeInvalid              ProblemCode = "invalid"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeMisdirected          ProblemCode = "misdirected"
+	ProblemCodeNotDead              ProblemCode = "not_dead"
 	ProblemCodeNotFound             ProblemCode = "not_found"
 	ProblemCodeNotInDoubt           ProblemCode = "not_in_doubt"
+	ProblemCodeNothingToRedrive     ProblemCode = "nothing_to_redrive"
+	ProblemCodeOtherRequest         ProblemCode = "other_request"
+	ProblemCodeRedriveEnded         ProblemCode = "redrive_ended"
 	ProblemCodeRunning              ProblemCode = "running"
 	ProblemCodeStale                ProblemCode = "stale"
 	ProblemCodeTimeout              ProblemCode = "timeout"
 	ProblemCodeTooLarge             ProblemCode = "too_large"
 	ProblemCodeTooManyFailures      ProblemCode = "too_many_failures"
+	ProblemCodeTooManyRedrives      ProblemCode = "too_many_redrives"
 	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
 	ProblemCodeUnavailable          ProblemCode = "unavailable"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
+)
+
+// Defines values for RedriveState.
+const (
+	RedriveStateCancelled RedriveState = "cancelled"
+	RedriveStateDone      RedriveState = "done"
+	RedriveStateRunning   RedriveState = "running"
+)
+
+// Defines values for RedriveFilterClass.
+const (
+	RedriveFilterClassBroker     RedriveFilterClass = "broker"
+	RedriveFilterClassExhausted  RedriveFilterClass = "exhausted"
+	RedriveFilterClassMalformed  RedriveFilterClass = "malformed"
+	RedriveFilterClassPermanent  RedriveFilterClass = "permanent"
+	RedriveFilterClassRecipient  RedriveFilterClass = "recipient"
+	RedriveFilterClassUnroutable RedriveFilterClass = "unroutable"
+)
+
+// Defines values for RedriveItemResult.
+const (
+	RedriveItemResultAlreadySent RedriveItemResult = "already_sent"
+	RedriveItemResultExpired     RedriveItemResult = "expired"
+	RedriveItemResultFailed      RedriveItemResult = "failed"
+	RedriveItemResultGone        RedriveItemResult = "gone"
+	RedriveItemResultInProgress  RedriveItemResult = "in_progress"
+	RedriveItemResultMalformed   RedriveItemResult = "malformed"
+	RedriveItemResultMoved       RedriveItemResult = "moved"
+	RedriveItemResultNotWanted   RedriveItemResult = "not_wanted"
+	RedriveItemResultParked      RedriveItemResult = "parked"
+	RedriveItemResultPermanent   RedriveItemResult = "permanent"
+	RedriveItemResultPurged      RedriveItemResult = "purged"
+	RedriveItemResultRefused     RedriveItemResult = "refused"
+	RedriveItemResultReopened    RedriveItemResult = "reopened"
+	RedriveItemResultReread      RedriveItemResult = "reread"
+	RedriveItemResultUnknown     RedriveItemResult = "unknown"
+	RedriveItemResultUnroutable  RedriveItemResult = "unroutable"
 )
 
 // Defines values for ResolutionVerdict.
@@ -127,7 +176,7 @@ type Act struct {
 	Who  string `json:"who"`
 	Role string `json:"role"`
 
-	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`.
+	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`, `discard`, `erase`.
 	What string `json:"what"`
 
 	// Why In the person's own words.
@@ -136,6 +185,43 @@ type Act struct {
 	// Before How the entry stood.
 	Before map[string]interface{} `json:"before,omitempty,omitzero"`
 	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+}
+
+// ActRequest Example: {"reason":"Their outage is announced until noon."}
+type ActRequest struct {
+	// Reason In the caller's words, on one line; the audit shows it. No recipient belongs in it.
+	Reason string `json:"reason"`
+}
+
+// AuditLine What a person did, or whoever held a person's token.
+type AuditLine struct {
+	At time.Time `json:"at"`
+	ID string    `json:"id"`
+
+	// Who The caller's name.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+
+	// What One word, such as `resolve:sent`, `redrive` or `pause:mail`.
+	What string `json:"what"`
+
+	// Why In the person's own words.
+	Why string `json:"why"`
+
+	// Entry The `id` of the entry that it was done to; absent where it was done to none.
+	Entry string `json:"entry,omitempty,omitzero"`
+
+	// Before How it stood.
+	Before map[string]interface{} `json:"before,omitempty,omitzero"`
+	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+}
+
+// AuditList Example: {"items":[{"after":{"paused":true},"at":"2031-03-04T10:00:00Z","before":{"paused":false},"id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","role":"operator","what":"pause:mail","who":"oncall","why":"Their outage is announced until noon."}]}
+type AuditList struct {
+	Items []AuditLine `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // CancelRequest Both or neither.
@@ -221,6 +307,26 @@ type Conflict struct {
 	ContentHash string    `json:"content_hash"`
 }
 
+// Contract What a provider declares about repeats.
+type Contract struct {
+	Kind ContractKind `json:"kind"`
+
+	// Window For how long an idempotent provider remembers a key, as the configuration has it.
+	Window string `json:"window,omitempty,omitzero"`
+}
+
+// ContractKind defines model for Contract.Kind.
+type ContractKind string
+
+// DiscardRequest Example: {"reason":"The course was cancelled.","version":3}
+type DiscardRequest struct {
+	// Reason In the caller's words, on one line; the audit and the story show it. No recipient belongs in it.
+	Reason string `json:"reason"`
+
+	// Version The entry's `version` as the caller saw it.
+	Version int64 `json:"version"`
+}
+
 // Entry The ledger's one row for an identity.
 //
 // Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
@@ -241,7 +347,10 @@ type Entry struct {
 
 	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
 	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class    Class  `json:"class,omitempty,omitzero"`
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// Code The provider's own code of the last failure.
+	Code     string `json:"code,omitempty,omitzero"`
 	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Receipt The provider's id for the message.
@@ -259,6 +368,9 @@ type Entry struct {
 
 	// Deliveries Arrivals that led to a write.
 	Deliveries int `json:"deliveries"`
+
+	// Redrives How often an operator put it to work again; absent for never.
+	Redrives int `json:"redrives,omitempty,omitzero"`
 
 	// Conflicts How many other contents came under the identity; only where it is known.
 	Conflicts *int `json:"conflicts,omitempty"`
@@ -299,11 +411,40 @@ type EntryList struct {
 	Next string `json:"next,omitempty,omitzero"`
 }
 
+// Erased Example: {"erased":3}
+type Erased struct {
+	// Erased Entries that named the user.
+	Erased int `json:"erased"`
+}
+
 // Fault defines model for Fault.
 type Fault struct {
 	// Field The field's or parameter's name; empty for the whole.
 	Field   string `json:"field"`
 	Problem string `json:"problem"`
+}
+
+// Group Dead letters that died of the same.
+type Group struct {
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class    Class  `json:"class"`
+	Provider string `json:"provider,omitempty,omitzero"`
+
+	// Code The provider's own code; absent where it gave none.
+	Code      string    `json:"code,omitempty,omitzero"`
+	Type      string    `json:"type"`
+	Count     int64     `json:"count"`
+	FirstDied time.Time `json:"first_died"`
+	LastDied  time.Time `json:"last_died"`
+
+	// Sample The `id` of the one that died last.
+	Sample string `json:"sample"`
+}
+
+// GroupList Example: {"items":[{"class":"permanent","code":"bad_template","count":412,"first_died":"2031-03-04T08:00:00Z","last_died":"2031-03-04T09:00:00Z","provider":"mail","sample":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","type":"seat_expiring"}]}
+type GroupList struct {
+	Items []Group `json:"items"`
 }
 
 // Line One line of the timeline.
@@ -351,13 +492,13 @@ type Line struct {
 	Started           time.Time `json:"started,omitempty,omitzero"`
 	Finished          time.Time `json:"finished,omitempty,omitzero"`
 
-	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`.
+	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`, `redrive`, `purge`.
 	Origin string `json:"origin,omitempty,omitzero"`
 
-	// Source The push source, the caller or the provider.
+	// Source The push source, the caller or the provider; of a redrive, who asked for it.
 	Source string `json:"source,omitempty,omitzero"`
 
-	// MessageID The broker's id of the message, or the provider's of its report.
+	// MessageID The broker's id of the message, the provider's of its report, or the redrive's.
 	MessageID string `json:"message_id,omitempty,omitzero"`
 
 	// DeliveryCount The broker's own counter.
@@ -371,6 +512,24 @@ type LineKind string
 
 // LineOutcome What the call proved.
 type LineOutcome string
+
+// Payload What was to be said to whom.
+//
+// Example: {"content":{"subject":"Your seat is about to expire"},"metadata":{"course":"algebra-1"},"to":"ada@example.org"}
+type Payload struct {
+	// To The recipient; masked where `masked` says so, as `a***@example.org` or `***42`.
+	To string `json:"to,omitempty,omitzero"`
+
+	// Content As it came. From role operator on, as all that follows.
+	Content  json.RawMessage `json:"content,omitempty,omitzero"`
+	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
+
+	// Raw Of a malformed dead letter: the message itself, in base64.
+	Raw []byte `json:"raw,omitempty,omitzero"`
+
+	// Masked The caller's role sees no more of it than this.
+	Masked bool `json:"masked,omitempty,omitzero"`
+}
 
 // Problem A problem document (RFC 9457).
 type Problem struct {
@@ -387,12 +546,246 @@ type Problem struct {
 	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
 	Entry Entry `json:"entry,omitempty,omitzero"`
 
+	// Redrive A bounded batch of dead letters that a person put to work again.
+	//
+	// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
+	Redrive Redrive `json:"redrive,omitempty,omitzero"`
+
 	// CorrelationID Under which the log has it.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 }
 
 // ProblemCode defines model for Problem.Code.
 type ProblemCode string
+
+// Provider defines model for Provider.
+type Provider struct {
+	Name string `json:"name"`
+
+	// Contract What a provider declares about repeats.
+	Contract Contract `json:"contract"`
+
+	// Gate What stands before a provider.
+	//
+	// Example: {"by":"oncall","open":false,"paused":true}
+	Gate ProviderGate `json:"gate"`
+
+	// Capacity Calls that it takes at once from one replica.
+	Capacity int `json:"capacity"`
+
+	// InFlight Calls of this replica under way.
+	InFlight int `json:"in_flight"`
+
+	// Rate Calls a second from one replica; absent without a limit.
+	Rate float64 `json:"rate,omitempty,omitzero"`
+
+	// Ready Waiting entries that are due now.
+	Ready int64 `json:"ready"`
+}
+
+// ProviderGate What stands before a provider.
+//
+// Example: {"by":"oncall","open":false,"paused":true}
+type ProviderGate struct {
+	// Paused By a person, until a person resumes it.
+	Paused bool `json:"paused"`
+
+	// Open It lets calls through now.
+	Open bool `json:"open"`
+
+	// ClosedUntil By the ledger's clock; may have passed.
+	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
+
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// By Who moved it last: `outcome`, or a person.
+	By string `json:"by,omitempty,omitzero"`
+}
+
+// ProviderList Example: {"items":[{"capacity":20,"contract":{"kind":"idempotent","window":"24h0m0s"},"gate":{"open":true,"paused":false},"in_flight":3,"name":"mail","rate":50,"ready":0}]}
+type ProviderList struct {
+	Items []Provider `json:"items"`
+}
+
+// Redrive A bounded batch of dead letters that a person put to work again.
+//
+// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
+type Redrive struct {
+	ID string `json:"id"`
+
+	// State `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
+	// its turn.
+	State RedriveState `json:"state"`
+
+	// Who The caller's name.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+
+	// Why In the person's own words.
+	Why string `json:"why"`
+
+	// Asked What was asked, with what was left out filled in; `ids` are told as items.
+	Asked map[string]interface{} `json:"asked,omitempty,omitzero"`
+
+	// Size Items.
+	Size int `json:"size"`
+
+	// Rate Items a second.
+	Rate float64 `json:"rate"`
+
+	// Deadline That each item is granted; absent where each keeps its own.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
+
+	// Permanent The class permanent was asked for by name.
+	Permanent bool      `json:"permanent"`
+	Created   time.Time `json:"created"`
+	Updated   time.Time `json:"updated"`
+
+	// Finished Absent while it runs.
+	Finished time.Time `json:"finished,omitempty,omitzero"`
+}
+
+// RedriveState `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
+// its turn.
+type RedriveState string
+
+// RedriveAnswer defines model for RedriveAnswer.
+type RedriveAnswer struct {
+	union json.RawMessage
+}
+
+// RedriveFilter Which dead letters; at least one member.
+type RedriveFilter struct {
+	// Class `permanent` alone takes what was refused for good.
+	Class    RedriveFilterClass `json:"class,omitempty,omitzero"`
+	Type     Word               `json:"type,omitempty,omitzero"`
+	Channel  Word               `json:"channel,omitempty,omitzero"`
+	Provider Word               `json:"provider,omitempty,omitzero"`
+	Code     Word               `json:"code,omitempty,omitzero"`
+
+	// From First seen at or after.
+	From time.Time `json:"from,omitempty,omitzero"`
+
+	// To First seen before.
+	To time.Time `json:"to,omitempty,omitzero"`
+}
+
+// RedriveFilterClass `permanent` alone takes what was refused for good.
+type RedriveFilterClass string
+
+// RedriveItem defines model for RedriveItem.
+type RedriveItem struct {
+	// Entry The entry's `id`.
+	Entry string `json:"entry"`
+
+	// Result What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
+	// and is the entry `became`. Else why it was left alone.
+	Result RedriveItemResult `json:"result,omitempty,omitzero"`
+
+	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
+	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
+	// wanted any more.
+	State State `json:"state,omitempty,omitzero"`
+
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// Reason Why the entry stands where it stands now: one word.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Became The `id` of the entry that a malformed one was read as.
+	Became string `json:"became,omitempty,omitzero"`
+}
+
+// RedriveItemResult What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
+// and is the entry `became`. Else why it was left alone.
+type RedriveItemResult string
+
+// RedriveList defines model for RedriveList.
+type RedriveList struct {
+	Items []Redrive `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// RedriveReport Example: {"duplicate_rate":0.5,"items":[{"entry":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"accepted","result":"reopened","state":"sent"},{"entry":"cmVtLTE4NDMAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"late_acceptance","result":"already_sent","state":"sent"}],"redrive":{"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."},"sent_share":1,"tally":{"dropped":0,"expired":0,"failed":{},"obsolete":0,"pending":0,"sent":1,"skipped":{"already_sent":1},"unknown":0,"waiting":0}}
+type RedriveReport struct {
+	// Redrive Absent of a dry run.
+	Redrive Redrive `json:"redrive,omitempty,omitzero"`
+
+	// Tally The items, counted by what became of them and of their entries since.
+	Tally RedriveTally `json:"tally"`
+
+	// SentShare Of what was put to work, the share that is sent; 0 where nothing was.
+	SentShare float64 `json:"sent_share"`
+
+	// DuplicateRate Of what had a turn, the share that had been sent already, and was not again; 0 where nothing had one.
+	DuplicateRate float64       `json:"duplicate_rate"`
+	Items         []RedriveItem `json:"items"`
+}
+
+// RedriveRequest Either `filter` or `ids`.
+//
+// Example: {"deadline":"2031-03-05T09:00:00Z","filter":{"class":"exhausted","provider":"mail"},"limit":50,"rate":5,"reason":"The provider is back."}
+type RedriveRequest struct {
+	// Filter Which dead letters; at least one member.
+	Filter RedriveFilter `json:"filter,omitempty,omitzero"`
+
+	// Ids Entries by their `id`, each once; no more than `limit`, where it is given.
+	Ids []string `json:"ids,omitempty,omitzero"`
+
+	// Limit Items at most: 100 of a filter where it is not given, and never more than the configuration allows.
+	Limit int `json:"limit,omitempty,omitzero"`
+
+	// Rate Items a second.
+	Rate float64 `json:"rate,omitempty,omitzero"`
+
+	// Deadline A new deadline that each item is granted, in the future; without it each keeps its own.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
+
+	// Permanent The class permanent is meant too; a filter for that class says so by itself.
+	Permanent bool `json:"permanent,omitempty,omitzero"`
+
+	// DryRun Nothing is written, and what would become of each item is told.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Reason In the caller's words, on one line; the audit shows it. No recipient belongs in it.
+	Reason string `json:"reason"`
+}
+
+// RedriveTally The items, counted by what became of them and of their entries since.
+type RedriveTally struct {
+	// Waiting Without a turn yet.
+	Waiting int `json:"waiting"`
+
+	// Skipped Left alone, by why.
+	Skipped map[string]int `json:"skipped"`
+
+	// Sent Put to work, and sent.
+	Sent int `json:"sent"`
+
+	// Pending Put to work, and waiting or on their way.
+	Pending int `json:"pending"`
+
+	// Unknown Put to work, and may have been sent: for reconciliation.
+	Unknown int `json:"unknown"`
+
+	// Obsolete Put to work, and not wanted any more.
+	Obsolete int `json:"obsolete"`
+
+	// Expired Put to work, and too late.
+	Expired int `json:"expired"`
+
+	// Dropped Put to work, and cancelled, discarded or erased since.
+	Dropped int `json:"dropped"`
+
+	// Failed Put to work, and dead again, by class.
+	Failed map[string]int `json:"failed"`
+}
 
 // Reminder What is to be said, to whom, on which channel, by when. One of `reminder_id` and `reservation_id` is
 // required; where only the second is given, it is the reminder's id too.
@@ -472,7 +865,7 @@ type RunRequest struct {
 // wanted any more.
 type State string
 
-// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
+// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"payload":{"masked":true,"to":"a***@example.org"},"send_key":"c9adcbacd3de5d4a10a5db354e16a65fc5086bb4ca21f48ee3320726db6be1cd","timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
 type Story struct {
 	// Entry The ledger's one row for an identity.
 	//
@@ -480,12 +873,21 @@ type Story struct {
 	Entry Entry `json:"entry"`
 
 	// Faults Of a malformed dead letter: what was wrong, one line each.
-	Faults    []string   `json:"faults,omitempty,omitzero"`
-	Timeline  []Line     `json:"timeline"`
-	Conflicts []Conflict `json:"conflicts"`
+	Faults []string `json:"faults,omitempty,omitzero"`
+
+	// Payload What it carries; absent where it carries nothing any more, or never did.
+	Payload Payload `json:"payload,omitempty,omitzero"`
+
+	// PayloadPurged What it carried is not kept any longer, or was erased.
+	PayloadPurged bool       `json:"payload_purged,omitempty,omitzero"`
+	Timeline      []Line     `json:"timeline"`
+	Conflicts     []Conflict `json:"conflicts"`
 
 	// Acts What people decided about it.
 	Acts []Act `json:"acts"`
+
+	// SendKey The key that its provider got with each attempt, and may be searched by.
+	SendKey string `json:"send_key"`
 }
 
 // Word defines model for Word.
@@ -494,8 +896,17 @@ type Word = string
 // EntryID defines model for EntryID.
 type EntryID = string
 
+// ProviderName defines model for ProviderName.
+type ProviderName = string
+
+// RedriveID defines model for RedriveID.
+type RedriveID = string
+
 // ReminderID defines model for ReminderID.
 type ReminderID = string
+
+// UserID defines model for UserID.
+type UserID = string
 
 // Forbidden A problem document (RFC 9457).
 type Forbidden = Problem
@@ -524,14 +935,76 @@ type Unauthenticated = Problem
 // Unavailable A problem document (RFC 9457).
 type Unavailable = Problem
 
+// UnknownDeadLetter A problem document (RFC 9457).
+type UnknownDeadLetter = Problem
+
 // UnknownEntry A problem document (RFC 9457).
 type UnknownEntry = Problem
+
+// UnknownProvider A problem document (RFC 9457).
+type UnknownProvider = Problem
+
+// UnknownRedrive A problem document (RFC 9457).
+type UnknownRedrive = Problem
 
 // UnknownReminder A problem document (RFC 9457).
 type UnknownReminder = Problem
 
 // UnsupportedMediaType A problem document (RFC 9457).
 type UnsupportedMediaType = Problem
+
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// By The caller's name.
+	By *Word `form:"by,omitempty" json:"by,omitempty"`
+
+	// Verb As in `what`, word for word.
+	Verb *Word `form:"verb,omitempty" json:"verb,omitempty"`
+
+	// From Done at or after.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Done before.
+	To    *time.Time `form:"to,omitempty" json:"to,omitempty"`
+	Limit *int       `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	ReminderID    *Word  `form:"reminder_id,omitempty" json:"reminder_id,omitempty"`
+	ReservationID *Word  `form:"reservation_id,omitempty" json:"reservation_id,omitempty"`
+	UserID        *Word  `form:"user_id,omitempty" json:"user_id,omitempty"`
+	Class         *Class `form:"class,omitempty" json:"class,omitempty"`
+
+	// Type `!malformed` finds what nobody could read.
+	Type     *Word `form:"type,omitempty" json:"type,omitempty"`
+	Channel  *Word `form:"channel,omitempty" json:"channel,omitempty"`
+	Provider *Word `form:"provider,omitempty" json:"provider,omitempty"`
+
+	// Code The provider's own code of the last failure.
+	Code *Word `form:"code,omitempty" json:"code,omitempty"`
+
+	// Conflict Only what other content came under; `true` is the only value.
+	Conflict *bool `form:"conflict,omitempty" json:"conflict,omitempty"`
+
+	// From First seen at or after.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To First seen before.
+	To    *time.Time `form:"to,omitempty" json:"to,omitempty"`
+	Limit *int       `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// GroupDeadLettersParams defines parameters for GroupDeadLetters.
+type GroupDeadLettersParams struct {
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
 
 // ListEntriesParams defines parameters for ListEntries.
 type ListEntriesParams struct {
@@ -545,6 +1018,12 @@ type ListEntriesParams struct {
 	Type     *Word `form:"type,omitempty" json:"type,omitempty"`
 	Channel  *Word `form:"channel,omitempty" json:"channel,omitempty"`
 	Provider *Word `form:"provider,omitempty" json:"provider,omitempty"`
+
+	// Code The provider's own code of the last failure.
+	Code *Word `form:"code,omitempty" json:"code,omitempty"`
+
+	// Conflict Only what other content came under; `true` is the only value.
+	Conflict *bool `form:"conflict,omitempty" json:"conflict,omitempty"`
 
 	// From First seen at or after.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
@@ -565,17 +1044,111 @@ type ListReconciliationParams struct {
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// ListRedrivesParams defines parameters for ListRedrives.
+type ListRedrivesParams struct {
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// StartRedriveParams defines parameters for StartRedrive.
+type StartRedriveParams struct {
+	// IdempotencyKey By which a repeated request is known; it stands for one request of the caller for ever.
+	IdempotencyKey *Word `json:"Idempotency-Key,omitempty"`
+}
+
+// DiscardDeadLetterJSONRequestBody defines body for DiscardDeadLetter for application/json ContentType.
+type DiscardDeadLetterJSONRequestBody = DiscardRequest
+
 // ResolveEntryJSONRequestBody defines body for ResolveEntry for application/json ContentType.
 type ResolveEntryJSONRequestBody = Resolution
 
+// PauseProviderJSONRequestBody defines body for PauseProvider for application/json ContentType.
+type PauseProviderJSONRequestBody = ActRequest
+
+// ResumeProviderJSONRequestBody defines body for ResumeProvider for application/json ContentType.
+type ResumeProviderJSONRequestBody = ActRequest
+
 // StartReconciliationJSONRequestBody defines body for StartReconciliation for application/json ContentType.
 type StartReconciliationJSONRequestBody = RunRequest
+
+// StartRedriveJSONRequestBody defines body for StartRedrive for application/json ContentType.
+type StartRedriveJSONRequestBody = RedriveRequest
+
+// CancelRedriveJSONRequestBody defines body for CancelRedrive for application/json ContentType.
+type CancelRedriveJSONRequestBody = ActRequest
+
+// EraseUserJSONRequestBody defines body for EraseUser for application/json ContentType.
+type EraseUserJSONRequestBody = ActRequest
 
 // RequestReminderJSONRequestBody defines body for RequestReminder for application/json ContentType.
 type RequestReminderJSONRequestBody = Reminder
 
 // CancelReminderJSONRequestBody defines body for CancelReminder for application/json ContentType.
 type CancelReminderJSONRequestBody = CancelRequest
+
+// AsRedrive returns the union data inside the RedriveAnswer as a Redrive
+func (t RedriveAnswer) AsRedrive() (Redrive, error) {
+	var body Redrive
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromRedrive overwrites any union data inside the RedriveAnswer as the provided Redrive
+func (t *RedriveAnswer) FromRedrive(v Redrive) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeRedrive performs a merge with any union data inside the RedriveAnswer, using the provided Redrive
+func (t *RedriveAnswer) MergeRedrive(v Redrive) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsRedriveReport returns the union data inside the RedriveAnswer as a RedriveReport
+func (t RedriveAnswer) AsRedriveReport() (RedriveReport, error) {
+	var body RedriveReport
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromRedriveReport overwrites any union data inside the RedriveAnswer as the provided RedriveReport
+func (t *RedriveAnswer) FromRedriveReport(v RedriveReport) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeRedriveReport performs a merge with any union data inside the RedriveAnswer, using the provided RedriveReport
+func (t *RedriveAnswer) MergeRedriveReport(v RedriveReport) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t RedriveAnswer) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *RedriveAnswer) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -651,6 +1224,54 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// ListAudit List what people did, newest first
+	//
+	// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	//
+	// Corresponds with GET /v1/admin/audit (the `ListAudit` operationId).
+	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDeadLetters List dead letters, newest first
+	//
+	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	//
+	// Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GroupDeadLetters Group dead letters by what they died of, the largest group first
+	//
+	// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+	//
+	// Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
+	GroupDeadLetters(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDeadLetter Tell the story of a dead letter
+	//
+	// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+	//
+	// Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
+	GetDeadLetter(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiscardDeadLetterWithBody Take a dead letter off the lists for good
+	//
+	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+	// decision is based on.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+	DiscardDeadLetterWithBody(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiscardDeadLetter Take a dead letter off the lists for good
+	//
+	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+	// decision is based on.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+	DiscardDeadLetter(ctx context.Context, id EntryID, body DiscardDeadLetterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEntries List entries, newest first
 	//
 	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
@@ -695,6 +1316,51 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
 	ResolveEntry(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListProviders Tell how every provider stands
+	//
+	// From role support on. As this replica knows it; `in_flight` is its own.
+	//
+	// Corresponds with GET /v1/admin/providers (the `ListProviders` operationId).
+	ListProviders(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseProviderWithBody Stop all calls to a provider
+	//
+	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+	// way go on. All replicas see it within seconds.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+	PauseProviderWithBody(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseProvider Stop all calls to a provider
+	//
+	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+	// way go on. All replicas see it within seconds.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+	PauseProvider(ctx context.Context, name ProviderName, body PauseProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeProviderWithBody Let calls to a provider go on
+	//
+	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+	ResumeProviderWithBody(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeProvider Let calls to a provider go on
+	//
+	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+	ResumeProvider(ctx context.Context, name ProviderName, body ResumeProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListReconciliation List what may have been sent, longest in doubt first
 	//
 	// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
@@ -725,6 +1391,92 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
 	StartReconciliation(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRedrives List redrives, newest first
+	//
+	// From role support on.
+	//
+	// Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
+	ListRedrives(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartRedriveWithBody Put dead letters to work again
+	//
+	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+	// message (class `permanent`) is left alone unless that class is asked for by name.
+	//
+	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+	// redrive that stands.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+	StartRedriveWithBody(ctx context.Context, params *StartRedriveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartRedrive Put dead letters to work again
+	//
+	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+	// message (class `permanent`) is left alone unless that class is asked for by name.
+	//
+	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+	// redrive that stands.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+	StartRedrive(ctx context.Context, params *StartRedriveParams, body StartRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRedrive Report on a redrive
+	//
+	// From role support on. Its items in their order, each compared with the ledger as it is now.
+	//
+	// Corresponds with GET /v1/admin/redrives/{id} (the `GetRedrive` operationId).
+	GetRedrive(ctx context.Context, id RedriveID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelRedriveWithBody Stop a redrive before its next item
+	//
+	// From role operator on. What it put to work goes on; what had no turn has none.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+	CancelRedriveWithBody(ctx context.Context, id RedriveID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelRedrive Stop a redrive before its next item
+	//
+	// From role operator on. What it put to work goes on; what had no turn has none.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+	CancelRedrive(ctx context.Context, id RedriveID, body CancelRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EraseUserWithBody Erase what is known of a person
+	//
+	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+	EraseUserWithBody(ctx context.Context, userID UserID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EraseUser Erase what is known of a person
+	//
+	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+	EraseUser(ctx context.Context, userID UserID, body EraseUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RequestReminderWithBody Ask for a reminder
 	//
@@ -784,6 +1536,114 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/reminders/{reminder_id}/cancel (the `CancelReminder` operationId).
 	CancelReminder(ctx context.Context, reminderID ReminderID, body CancelReminderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// ListAudit List what people did, newest first
+//
+// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+//
+// Corresponds with GET /v1/admin/audit (the `ListAudit` operationId).
+func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDeadLetters List dead letters, newest first
+//
+// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+//
+// Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
+func (c *Client) ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDeadLettersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GroupDeadLetters Group dead letters by what they died of, the largest group first
+//
+// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+//
+// Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
+func (c *Client) GroupDeadLetters(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGroupDeadLettersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDeadLetter Tell the story of a dead letter
+//
+// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+//
+// Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
+func (c *Client) GetDeadLetter(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDeadLetterRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiscardDeadLetterWithBody Take a dead letter off the lists for good
+//
+// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+// decision is based on.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+func (c *Client) DiscardDeadLetterWithBody(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiscardDeadLetterRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiscardDeadLetter Take a dead letter off the lists for good
+//
+// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+// decision is based on.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+func (c *Client) DiscardDeadLetter(ctx context.Context, id EntryID, body DiscardDeadLetterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiscardDeadLetterRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // ListEntries List entries, newest first
@@ -870,6 +1730,101 @@ func (c *Client) ResolveEntry(ctx context.Context, id EntryID, body ResolveEntry
 	return c.Client.Do(req)
 }
 
+// ListProviders Tell how every provider stands
+//
+// From role support on. As this replica knows it; `in_flight` is its own.
+//
+// Corresponds with GET /v1/admin/providers (the `ListProviders` operationId).
+func (c *Client) ListProviders(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListProvidersRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseProviderWithBody Stop all calls to a provider
+//
+// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+// way go on. All replicas see it within seconds.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+func (c *Client) PauseProviderWithBody(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseProviderRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseProvider Stop all calls to a provider
+//
+// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+// way go on. All replicas see it within seconds.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+func (c *Client) PauseProvider(ctx context.Context, name ProviderName, body PauseProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseProviderRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeProviderWithBody Let calls to a provider go on
+//
+// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+func (c *Client) ResumeProviderWithBody(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeProviderRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeProvider Let calls to a provider go on
+//
+// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+func (c *Client) ResumeProvider(ctx context.Context, name ProviderName, body ResumeProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeProviderRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListReconciliation List what may have been sent, longest in doubt first
 //
 // From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
@@ -921,6 +1876,172 @@ func (c *Client) StartReconciliationWithBody(ctx context.Context, contentType st
 // Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
 func (c *Client) StartReconciliation(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStartReconciliationRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRedrives List redrives, newest first
+//
+// From role support on.
+//
+// Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
+func (c *Client) ListRedrives(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRedrivesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartRedriveWithBody Put dead letters to work again
+//
+// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+// message (class `permanent`) is left alone unless that class is asked for by name.
+//
+// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+// redrive that stands.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+func (c *Client) StartRedriveWithBody(ctx context.Context, params *StartRedriveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartRedriveRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartRedrive Put dead letters to work again
+//
+// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+// message (class `permanent`) is left alone unless that class is asked for by name.
+//
+// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+// redrive that stands.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+func (c *Client) StartRedrive(ctx context.Context, params *StartRedriveParams, body StartRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartRedriveRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRedrive Report on a redrive
+//
+// From role support on. Its items in their order, each compared with the ledger as it is now.
+//
+// Corresponds with GET /v1/admin/redrives/{id} (the `GetRedrive` operationId).
+func (c *Client) GetRedrive(ctx context.Context, id RedriveID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRedriveRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelRedriveWithBody Stop a redrive before its next item
+//
+// From role operator on. What it put to work goes on; what had no turn has none.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+func (c *Client) CancelRedriveWithBody(ctx context.Context, id RedriveID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelRedriveRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelRedrive Stop a redrive before its next item
+//
+// From role operator on. What it put to work goes on; what had no turn has none.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+func (c *Client) CancelRedrive(ctx context.Context, id RedriveID, body CancelRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelRedriveRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseUserWithBody Erase what is known of a person
+//
+// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+func (c *Client) EraseUserWithBody(ctx context.Context, userID UserID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseUserRequestWithBody(c.Server, userID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseUser Erase what is known of a person
+//
+// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+func (c *Client) EraseUser(ctx context.Context, userID UserID, body EraseUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseUserRequest(c.Server, userID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1040,6 +2161,453 @@ func (c *Client) CancelReminder(ctx context.Context, reminderID ReminderID, body
 	return c.Client.Do(req)
 }
 
+// NewListAuditRequest constructs an http.Request for the ListAudit method
+func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/audit")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.By != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "by", *params.By, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Verb != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verb", *params.Verb, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListDeadLettersRequest constructs an http.Request for the ListDeadLetters method
+func NewListDeadLettersRequest(server string, params *ListDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/dead-letters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.ReminderID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reminder_id", *params.ReminderID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ReservationID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reservation_id", *params.ReservationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.UserID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user_id", *params.UserID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Class != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "class", *params.Class, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Type != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", *params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Channel != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "channel", *params.Channel, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Provider != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "provider", *params.Provider, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Code != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", *params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Conflict != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "conflict", *params.Conflict, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGroupDeadLettersRequest constructs an http.Request for the GroupDeadLetters method
+func NewGroupDeadLettersRequest(server string, params *GroupDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/dead-letters/groups")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetDeadLetterRequest constructs an http.Request for the GetDeadLetter method
+func NewGetDeadLetterRequest(server string, id EntryID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/dead-letters/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDiscardDeadLetterRequest calls the generic DiscardDeadLetter builder with application/json body
+func NewDiscardDeadLetterRequest(server string, id EntryID, body DiscardDeadLetterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDiscardDeadLetterRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewDiscardDeadLetterRequestWithBody constructs an http.Request for the DiscardDeadLetter method, with any body, and a specified content type
+func NewDiscardDeadLetterRequestWithBody(server string, id EntryID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/dead-letters/%s/discard", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListEntriesRequest constructs an http.Request for the ListEntries method
 func NewListEntriesRequest(server string, params *ListEntriesParams) (*http.Request, error) {
 	var err error
@@ -1155,6 +2723,30 @@ func NewListEntriesRequest(server string, params *ListEntriesParams) (*http.Requ
 		if params.Provider != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "provider", *params.Provider, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Code != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", *params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Conflict != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "conflict", *params.Conflict, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -1307,6 +2899,127 @@ func NewResolveEntryRequestWithBody(server string, id EntryID, contentType strin
 	return req, nil
 }
 
+// NewListProvidersRequest constructs an http.Request for the ListProviders method
+func NewListProvidersRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/providers")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPauseProviderRequest calls the generic PauseProvider builder with application/json body
+func NewPauseProviderRequest(server string, name ProviderName, body PauseProviderJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPauseProviderRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewPauseProviderRequestWithBody constructs an http.Request for the PauseProvider method, with any body, and a specified content type
+func NewPauseProviderRequestWithBody(server string, name ProviderName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/providers/%s/pause", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeProviderRequest calls the generic ResumeProvider builder with application/json body
+func NewResumeProviderRequest(server string, name ProviderName, body ResumeProviderJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeProviderRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewResumeProviderRequestWithBody constructs an http.Request for the ResumeProvider method, with any body, and a specified content type
+func NewResumeProviderRequestWithBody(server string, name ProviderName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/providers/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListReconciliationRequest constructs an http.Request for the ListReconciliation method
 func NewListReconciliationRequest(server string, params *ListReconciliationParams) (*http.Request, error) {
 	var err error
@@ -1404,6 +3117,255 @@ func NewStartReconciliationRequestWithBody(server string, contentType string, bo
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListRedrivesRequest constructs an http.Request for the ListRedrives method
+func NewListRedrivesRequest(server string, params *ListRedrivesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/redrives")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewStartRedriveRequest calls the generic StartRedrive builder with application/json body
+func NewStartRedriveRequest(server string, params *StartRedriveParams, body StartRedriveJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewStartRedriveRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewStartRedriveRequestWithBody constructs an http.Request for the StartRedrive method, with any body, and a specified content type
+func NewStartRedriveRequestWithBody(server string, params *StartRedriveParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/redrives")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetRedriveRequest constructs an http.Request for the GetRedrive method
+func NewGetRedriveRequest(server string, id RedriveID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/redrives/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCancelRedriveRequest calls the generic CancelRedrive builder with application/json body
+func NewCancelRedriveRequest(server string, id RedriveID, body CancelRedriveJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelRedriveRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewCancelRedriveRequestWithBody constructs an http.Request for the CancelRedrive method, with any body, and a specified content type
+func NewCancelRedriveRequestWithBody(server string, id RedriveID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/redrives/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewEraseUserRequest calls the generic EraseUser builder with application/json body
+func NewEraseUserRequest(server string, userID UserID, body EraseUserJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEraseUserRequestWithBody(server, userID, "application/json", bodyReader)
+}
+
+// NewEraseUserRequestWithBody constructs an http.Request for the EraseUser method, with any body, and a specified content type
+func NewEraseUserRequestWithBody(server string, userID UserID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "user_id", userID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/users/%s/data", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -1578,6 +3540,62 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// ListAuditWithResponse List what people did, newest first
+	//
+	// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/audit (the `ListAudit` operationId).
+	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+
+	// ListDeadLettersWithResponse List dead letters, newest first
+	//
+	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
+
+	// GroupDeadLettersWithResponse Group dead letters by what they died of, the largest group first
+	//
+	// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
+	GroupDeadLettersWithResponse(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*GroupDeadLettersResponse, error)
+
+	// GetDeadLetterWithResponse Tell the story of a dead letter
+	//
+	// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
+	GetDeadLetterWithResponse(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*GetDeadLetterResponse, error)
+
+	// DiscardDeadLetterWithBodyWithResponse Take a dead letter off the lists for good
+	//
+	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+	// decision is based on.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+	DiscardDeadLetterWithBodyWithResponse(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error)
+
+	// DiscardDeadLetterWithResponse Take a dead letter off the lists for good
+	//
+	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+	// decision is based on.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+	DiscardDeadLetterWithResponse(ctx context.Context, id EntryID, body DiscardDeadLetterJSONRequestBody, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error)
+
 	// ListEntriesWithResponse List entries, newest first
 	//
 	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
@@ -1626,6 +3644,53 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
 	ResolveEntryWithResponse(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error)
 
+	// ListProvidersWithResponse Tell how every provider stands
+	//
+	// From role support on. As this replica knows it; `in_flight` is its own.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/providers (the `ListProviders` operationId).
+	ListProvidersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListProvidersResponse, error)
+
+	// PauseProviderWithBodyWithResponse Stop all calls to a provider
+	//
+	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+	// way go on. All replicas see it within seconds.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+	PauseProviderWithBodyWithResponse(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseProviderResponse, error)
+
+	// PauseProviderWithResponse Stop all calls to a provider
+	//
+	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+	// way go on. All replicas see it within seconds.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+	PauseProviderWithResponse(ctx context.Context, name ProviderName, body PauseProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseProviderResponse, error)
+
+	// ResumeProviderWithBodyWithResponse Let calls to a provider go on
+	//
+	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+	ResumeProviderWithBodyWithResponse(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeProviderResponse, error)
+
+	// ResumeProviderWithResponse Let calls to a provider go on
+	//
+	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+	ResumeProviderWithResponse(ctx context.Context, name ProviderName, body ResumeProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeProviderResponse, error)
+
 	// ListReconciliationWithResponse List what may have been sent, longest in doubt first
 	//
 	// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
@@ -1658,6 +3723,96 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
 	StartReconciliationWithResponse(ctx context.Context, body StartReconciliationJSONRequestBody, reqEditors ...RequestEditorFn) (*StartReconciliationResponse, error)
+
+	// ListRedrivesWithResponse List redrives, newest first
+	//
+	// From role support on.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
+	ListRedrivesWithResponse(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*ListRedrivesResponse, error)
+
+	// StartRedriveWithBodyWithResponse Put dead letters to work again
+	//
+	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+	// message (class `permanent`) is left alone unless that class is asked for by name.
+	//
+	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+	// redrive that stands.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+	StartRedriveWithBodyWithResponse(ctx context.Context, params *StartRedriveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartRedriveResponse, error)
+
+	// StartRedriveWithResponse Put dead letters to work again
+	//
+	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+	// message (class `permanent`) is left alone unless that class is asked for by name.
+	//
+	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+	// redrive that stands.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+	StartRedriveWithResponse(ctx context.Context, params *StartRedriveParams, body StartRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*StartRedriveResponse, error)
+
+	// GetRedriveWithResponse Report on a redrive
+	//
+	// From role support on. Its items in their order, each compared with the ledger as it is now.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/redrives/{id} (the `GetRedrive` operationId).
+	GetRedriveWithResponse(ctx context.Context, id RedriveID, reqEditors ...RequestEditorFn) (*GetRedriveResponse, error)
+
+	// CancelRedriveWithBodyWithResponse Stop a redrive before its next item
+	//
+	// From role operator on. What it put to work goes on; what had no turn has none.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+	CancelRedriveWithBodyWithResponse(ctx context.Context, id RedriveID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelRedriveResponse, error)
+
+	// CancelRedriveWithResponse Stop a redrive before its next item
+	//
+	// From role operator on. What it put to work goes on; what had no turn has none.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+	CancelRedriveWithResponse(ctx context.Context, id RedriveID, body CancelRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelRedriveResponse, error)
+
+	// EraseUserWithBodyWithResponse Erase what is known of a person
+	//
+	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+	EraseUserWithBodyWithResponse(ctx context.Context, userID UserID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EraseUserResponse, error)
+
+	// EraseUserWithResponse Erase what is known of a person
+	//
+	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+	EraseUserWithResponse(ctx context.Context, userID UserID, body EraseUserJSONRequestBody, reqEditors ...RequestEditorFn) (*EraseUserResponse, error)
 
 	// RequestReminderWithBodyWithResponse Ask for a reminder
 	//
@@ -1719,6 +3874,596 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/reminders/{reminder_id}/cancel (the `CancelReminder` operationId).
 	CancelReminderWithResponse(ctx context.Context, reminderID ReminderID, body CancelReminderJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelReminderResponse, error)
+}
+
+// ListAuditResponse401Headers the declared response headers of an HTTP 401 response for ListAudit
+type ListAuditResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ListAuditResponse429Headers the declared response headers of an HTTP 429 response for ListAudit
+type ListAuditResponse429Headers struct {
+	RetryAfter int
+}
+
+// ListAuditResponse503Headers the declared response headers of an HTTP 503 response for ListAudit
+type ListAuditResponse503Headers struct {
+	RetryAfter int
+}
+
+type ListAuditResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListAuditResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListAuditResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListAuditResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAuditResponse) GetJSON200() *AuditList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListAuditResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAuditResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListDeadLettersResponse401Headers the declared response headers of an HTTP 401 response for ListDeadLetters
+type ListDeadLettersResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ListDeadLettersResponse429Headers the declared response headers of an HTTP 429 response for ListDeadLetters
+type ListDeadLettersResponse429Headers struct {
+	RetryAfter int
+}
+
+// ListDeadLettersResponse503Headers the declared response headers of an HTTP 503 response for ListDeadLetters
+type ListDeadLettersResponse503Headers struct {
+	RetryAfter int
+}
+
+type ListDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EntryList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListDeadLettersResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListDeadLettersResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListDeadLettersResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDeadLettersResponse) GetJSON200() *EntryList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GroupDeadLettersResponse401Headers the declared response headers of an HTTP 401 response for GroupDeadLetters
+type GroupDeadLettersResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// GroupDeadLettersResponse429Headers the declared response headers of an HTTP 429 response for GroupDeadLetters
+type GroupDeadLettersResponse429Headers struct {
+	RetryAfter int
+}
+
+// GroupDeadLettersResponse503Headers the declared response headers of an HTTP 503 response for GroupDeadLetters
+type GroupDeadLettersResponse503Headers struct {
+	RetryAfter int
+}
+
+type GroupDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GroupList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GroupDeadLettersResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *GroupDeadLettersResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GroupDeadLettersResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GroupDeadLettersResponse) GetJSON200() *GroupList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GroupDeadLettersResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r GroupDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GroupDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GroupDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GroupDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetDeadLetterResponse401Headers the declared response headers of an HTTP 401 response for GetDeadLetter
+type GetDeadLetterResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// GetDeadLetterResponse429Headers the declared response headers of an HTTP 429 response for GetDeadLetter
+type GetDeadLetterResponse429Headers struct {
+	RetryAfter int
+}
+
+// GetDeadLetterResponse503Headers the declared response headers of an HTTP 503 response for GetDeadLetter
+type GetDeadLetterResponse503Headers struct {
+	RetryAfter int
+}
+
+type GetDeadLetterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Story
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownDeadLetter
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetDeadLetterResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *GetDeadLetterResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetDeadLetterResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDeadLetterResponse) GetJSON200() *Story {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON404() *UnknownDeadLetter {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetDeadLetterResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDeadLetterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDeadLetterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDeadLetterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDeadLetterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DiscardDeadLetterResponse401Headers the declared response headers of an HTTP 401 response for DiscardDeadLetter
+type DiscardDeadLetterResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// DiscardDeadLetterResponse429Headers the declared response headers of an HTTP 429 response for DiscardDeadLetter
+type DiscardDeadLetterResponse429Headers struct {
+	RetryAfter int
+}
+
+// DiscardDeadLetterResponse503Headers the declared response headers of an HTTP 503 response for DiscardDeadLetter
+type DiscardDeadLetterResponse503Headers struct {
+	RetryAfter int
+}
+
+type DiscardDeadLetterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Entry
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownEntry
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *DiscardDeadLetterResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *DiscardDeadLetterResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *DiscardDeadLetterResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DiscardDeadLetterResponse) GetJSON200() *Entry {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON404() *UnknownEntry {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r DiscardDeadLetterResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r DiscardDeadLetterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiscardDeadLetterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiscardDeadLetterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiscardDeadLetterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 // ListEntriesResponse401Headers the declared response headers of an HTTP 401 response for ListEntries
@@ -2089,6 +4834,395 @@ func (r ResolveEntryResponse) ContentType() string {
 	return ""
 }
 
+// ListProvidersResponse401Headers the declared response headers of an HTTP 401 response for ListProviders
+type ListProvidersResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ListProvidersResponse429Headers the declared response headers of an HTTP 429 response for ListProviders
+type ListProvidersResponse429Headers struct {
+	RetryAfter int
+}
+
+// ListProvidersResponse503Headers the declared response headers of an HTTP 503 response for ListProviders
+type ListProvidersResponse503Headers struct {
+	RetryAfter int
+}
+
+type ListProvidersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProviderList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListProvidersResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListProvidersResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListProvidersResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListProvidersResponse) GetJSON200() *ProviderList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListProvidersResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ListProvidersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListProvidersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListProvidersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListProvidersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// PauseProviderResponse401Headers the declared response headers of an HTTP 401 response for PauseProvider
+type PauseProviderResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// PauseProviderResponse429Headers the declared response headers of an HTTP 429 response for PauseProvider
+type PauseProviderResponse429Headers struct {
+	RetryAfter int
+}
+
+// PauseProviderResponse503Headers the declared response headers of an HTTP 503 response for PauseProvider
+type PauseProviderResponse503Headers struct {
+	RetryAfter int
+}
+
+type PauseProviderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProviderGate
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownProvider
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *PauseProviderResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *PauseProviderResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *PauseProviderResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PauseProviderResponse) GetJSON200() *ProviderGate {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON404() *UnknownProvider {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r PauseProviderResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseProviderResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseProviderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseProviderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseProviderResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ResumeProviderResponse401Headers the declared response headers of an HTTP 401 response for ResumeProvider
+type ResumeProviderResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ResumeProviderResponse429Headers the declared response headers of an HTTP 429 response for ResumeProvider
+type ResumeProviderResponse429Headers struct {
+	RetryAfter int
+}
+
+// ResumeProviderResponse503Headers the declared response headers of an HTTP 503 response for ResumeProvider
+type ResumeProviderResponse503Headers struct {
+	RetryAfter int
+}
+
+type ResumeProviderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProviderGate
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownProvider
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ResumeProviderResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ResumeProviderResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ResumeProviderResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeProviderResponse) GetJSON200() *ProviderGate {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON404() *UnknownProvider {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ResumeProviderResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeProviderResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeProviderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeProviderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeProviderResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListReconciliationResponse401Headers the declared response headers of an HTTP 401 response for ListReconciliation
 type ListReconciliationResponse401Headers struct {
 	WWWAuthenticate string
@@ -2333,6 +5467,659 @@ func (r StartReconciliationResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StartReconciliationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListRedrivesResponse401Headers the declared response headers of an HTTP 401 response for ListRedrives
+type ListRedrivesResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ListRedrivesResponse429Headers the declared response headers of an HTTP 429 response for ListRedrives
+type ListRedrivesResponse429Headers struct {
+	RetryAfter int
+}
+
+// ListRedrivesResponse503Headers the declared response headers of an HTTP 503 response for ListRedrives
+type ListRedrivesResponse503Headers struct {
+	RetryAfter int
+}
+
+type ListRedrivesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RedriveList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListRedrivesResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListRedrivesResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListRedrivesResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRedrivesResponse) GetJSON200() *RedriveList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListRedrivesResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRedrivesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRedrivesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRedrivesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRedrivesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// StartRedriveResponse202Headers the declared response headers of an HTTP 202 response for StartRedrive
+type StartRedriveResponse202Headers struct {
+	Location string
+}
+
+// StartRedriveResponse401Headers the declared response headers of an HTTP 401 response for StartRedrive
+type StartRedriveResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// StartRedriveResponse429Headers the declared response headers of an HTTP 429 response for StartRedrive
+type StartRedriveResponse429Headers struct {
+	RetryAfter int
+}
+
+// StartRedriveResponse503Headers the declared response headers of an HTTP 503 response for StartRedrive
+type StartRedriveResponse503Headers struct {
+	RetryAfter int
+}
+
+type StartRedriveResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RedriveAnswer
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Redrive
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers202 the parsed response headers for an HTTP 202 response
+	Headers202 *StartRedriveResponse202Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *StartRedriveResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *StartRedriveResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *StartRedriveResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r StartRedriveResponse) GetJSON200() *RedriveAnswer {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r StartRedriveResponse) GetJSON202() *Redrive {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r StartRedriveResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r StartRedriveResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StartRedriveResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StartRedriveResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StartRedriveResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetRedriveResponse401Headers the declared response headers of an HTTP 401 response for GetRedrive
+type GetRedriveResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// GetRedriveResponse429Headers the declared response headers of an HTTP 429 response for GetRedrive
+type GetRedriveResponse429Headers struct {
+	RetryAfter int
+}
+
+// GetRedriveResponse503Headers the declared response headers of an HTTP 503 response for GetRedrive
+type GetRedriveResponse503Headers struct {
+	RetryAfter int
+}
+
+type GetRedriveResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RedriveReport
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownRedrive
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetRedriveResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *GetRedriveResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetRedriveResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRedriveResponse) GetJSON200() *RedriveReport {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON404() *UnknownRedrive {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetRedriveResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRedriveResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRedriveResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRedriveResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRedriveResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CancelRedriveResponse401Headers the declared response headers of an HTTP 401 response for CancelRedrive
+type CancelRedriveResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// CancelRedriveResponse429Headers the declared response headers of an HTTP 429 response for CancelRedrive
+type CancelRedriveResponse429Headers struct {
+	RetryAfter int
+}
+
+// CancelRedriveResponse503Headers the declared response headers of an HTTP 503 response for CancelRedrive
+type CancelRedriveResponse503Headers struct {
+	RetryAfter int
+}
+
+type CancelRedriveResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Redrive
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *UnknownRedrive
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *CancelRedriveResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *CancelRedriveResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *CancelRedriveResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CancelRedriveResponse) GetJSON200() *Redrive {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON404() *UnknownRedrive {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r CancelRedriveResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelRedriveResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelRedriveResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelRedriveResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelRedriveResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// EraseUserResponse401Headers the declared response headers of an HTTP 401 response for EraseUser
+type EraseUserResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// EraseUserResponse429Headers the declared response headers of an HTTP 429 response for EraseUser
+type EraseUserResponse429Headers struct {
+	RetryAfter int
+}
+
+// EraseUserResponse503Headers the declared response headers of an HTTP 503 response for EraseUser
+type EraseUserResponse503Headers struct {
+	RetryAfter int
+}
+
+type EraseUserResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Erased
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Invalid
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *Timeout
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *TooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON421 the response for an HTTP 421 `application/problem+json` response
+	ApplicationProblemJSON421 *Misdirected
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyFailures
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Unavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *EraseUserResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *EraseUserResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *EraseUserResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EraseUserResponse) GetJSON200() *Erased {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON400() *Invalid {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON408() *Timeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON413() *TooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON421 returns the response for an HTTP 421 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON421() *Misdirected {
+	return r.ApplicationProblemJSON421
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON429() *TooManyFailures {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r EraseUserResponse) GetApplicationProblemJSON503() *Unavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r EraseUserResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EraseUserResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EraseUserResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EraseUserResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -2743,6 +6530,98 @@ func (r CancelReminderResponse) ContentType() string {
 	return ""
 }
 
+// ListAuditWithResponse List what people did, newest first
+//
+// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/audit (the `ListAudit` operationId).
+func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error) {
+	rsp, err := c.ListAudit(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditResponse(rsp)
+}
+
+// ListDeadLettersWithResponse List dead letters, newest first
+//
+// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
+func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error) {
+	rsp, err := c.ListDeadLetters(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDeadLettersResponse(rsp)
+}
+
+// GroupDeadLettersWithResponse Group dead letters by what they died of, the largest group first
+//
+// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
+func (c *ClientWithResponses) GroupDeadLettersWithResponse(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*GroupDeadLettersResponse, error) {
+	rsp, err := c.GroupDeadLetters(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGroupDeadLettersResponse(rsp)
+}
+
+// GetDeadLetterWithResponse Tell the story of a dead letter
+//
+// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
+func (c *ClientWithResponses) GetDeadLetterWithResponse(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*GetDeadLetterResponse, error) {
+	rsp, err := c.GetDeadLetter(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDeadLetterResponse(rsp)
+}
+
+// DiscardDeadLetterWithBodyWithResponse Take a dead letter off the lists for good
+//
+// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+// decision is based on.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+func (c *ClientWithResponses) DiscardDeadLetterWithBodyWithResponse(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error) {
+	rsp, err := c.DiscardDeadLetterWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiscardDeadLetterResponse(rsp)
+}
+
+// DiscardDeadLetterWithResponse Take a dead letter off the lists for good
+//
+// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
+// decision is based on.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
+func (c *ClientWithResponses) DiscardDeadLetterWithResponse(ctx context.Context, id EntryID, body DiscardDeadLetterJSONRequestBody, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error) {
+	rsp, err := c.DiscardDeadLetter(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiscardDeadLetterResponse(rsp)
+}
+
 // ListEntriesWithResponse List entries, newest first
 //
 // From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
@@ -2815,6 +6694,83 @@ func (c *ClientWithResponses) ResolveEntryWithResponse(ctx context.Context, id E
 	return ParseResolveEntryResponse(rsp)
 }
 
+// ListProvidersWithResponse Tell how every provider stands
+//
+// From role support on. As this replica knows it; `in_flight` is its own.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/providers (the `ListProviders` operationId).
+func (c *ClientWithResponses) ListProvidersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListProvidersResponse, error) {
+	rsp, err := c.ListProviders(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListProvidersResponse(rsp)
+}
+
+// PauseProviderWithBodyWithResponse Stop all calls to a provider
+//
+// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+// way go on. All replicas see it within seconds.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+func (c *ClientWithResponses) PauseProviderWithBodyWithResponse(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseProviderResponse, error) {
+	rsp, err := c.PauseProviderWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseProviderResponse(rsp)
+}
+
+// PauseProviderWithResponse Stop all calls to a provider
+//
+// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
+// way go on. All replicas see it within seconds.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
+func (c *ClientWithResponses) PauseProviderWithResponse(ctx context.Context, name ProviderName, body PauseProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseProviderResponse, error) {
+	rsp, err := c.PauseProvider(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseProviderResponse(rsp)
+}
+
+// ResumeProviderWithBodyWithResponse Let calls to a provider go on
+//
+// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+func (c *ClientWithResponses) ResumeProviderWithBodyWithResponse(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeProviderResponse, error) {
+	rsp, err := c.ResumeProviderWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeProviderResponse(rsp)
+}
+
+// ResumeProviderWithResponse Let calls to a provider go on
+//
+// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
+func (c *ClientWithResponses) ResumeProviderWithResponse(ctx context.Context, name ProviderName, body ResumeProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeProviderResponse, error) {
+	rsp, err := c.ResumeProvider(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeProviderResponse(rsp)
+}
+
 // ListReconciliationWithResponse List what may have been sent, longest in doubt first
 //
 // From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
@@ -2864,6 +6820,144 @@ func (c *ClientWithResponses) StartReconciliationWithResponse(ctx context.Contex
 		return nil, err
 	}
 	return ParseStartReconciliationResponse(rsp)
+}
+
+// ListRedrivesWithResponse List redrives, newest first
+//
+// From role support on.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
+func (c *ClientWithResponses) ListRedrivesWithResponse(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*ListRedrivesResponse, error) {
+	rsp, err := c.ListRedrives(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRedrivesResponse(rsp)
+}
+
+// StartRedriveWithBodyWithResponse Put dead letters to work again
+//
+// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+// message (class `permanent`) is left alone unless that class is asked for by name.
+//
+// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+// redrive that stands.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+func (c *ClientWithResponses) StartRedriveWithBodyWithResponse(ctx context.Context, params *StartRedriveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartRedriveResponse, error) {
+	rsp, err := c.StartRedriveWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartRedriveResponse(rsp)
+}
+
+// StartRedriveWithResponse Put dead letters to work again
+//
+// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
+// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
+// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
+// message (class `permanent`) is left alone unless that class is asked for by name.
+//
+// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
+// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
+// redrive that stands.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
+func (c *ClientWithResponses) StartRedriveWithResponse(ctx context.Context, params *StartRedriveParams, body StartRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*StartRedriveResponse, error) {
+	rsp, err := c.StartRedrive(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartRedriveResponse(rsp)
+}
+
+// GetRedriveWithResponse Report on a redrive
+//
+// From role support on. Its items in their order, each compared with the ledger as it is now.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/redrives/{id} (the `GetRedrive` operationId).
+func (c *ClientWithResponses) GetRedriveWithResponse(ctx context.Context, id RedriveID, reqEditors ...RequestEditorFn) (*GetRedriveResponse, error) {
+	rsp, err := c.GetRedrive(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRedriveResponse(rsp)
+}
+
+// CancelRedriveWithBodyWithResponse Stop a redrive before its next item
+//
+// From role operator on. What it put to work goes on; what had no turn has none.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+func (c *ClientWithResponses) CancelRedriveWithBodyWithResponse(ctx context.Context, id RedriveID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelRedriveResponse, error) {
+	rsp, err := c.CancelRedriveWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelRedriveResponse(rsp)
+}
+
+// CancelRedriveWithResponse Stop a redrive before its next item
+//
+// From role operator on. What it put to work goes on; what had no turn has none.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
+func (c *ClientWithResponses) CancelRedriveWithResponse(ctx context.Context, id RedriveID, body CancelRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelRedriveResponse, error) {
+	rsp, err := c.CancelRedrive(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelRedriveResponse(rsp)
+}
+
+// EraseUserWithBodyWithResponse Erase what is known of a person
+//
+// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+func (c *ClientWithResponses) EraseUserWithBodyWithResponse(ctx context.Context, userID UserID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EraseUserResponse, error) {
+	rsp, err := c.EraseUserWithBody(ctx, userID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEraseUserResponse(rsp)
+}
+
+// EraseUserWithResponse Erase what is known of a person
+//
+// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
+// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
+// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
+func (c *ClientWithResponses) EraseUserWithResponse(ctx context.Context, userID UserID, body EraseUserJSONRequestBody, reqEditors ...RequestEditorFn) (*EraseUserResponse, error) {
+	rsp, err := c.EraseUser(ctx, userID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEraseUserResponse(rsp)
 }
 
 // RequestReminderWithBodyWithResponse Ask for a reminder
@@ -2955,6 +7049,581 @@ func (c *ClientWithResponses) CancelReminderWithResponse(ctx context.Context, re
 		return nil, err
 	}
 	return ParseCancelReminderResponse(rsp)
+}
+
+// ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
+func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListAuditResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListAuditResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListAuditResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListDeadLettersResponse parses an HTTP response from a ListDeadLettersWithResponse call
+func ParseListDeadLettersResponse(rsp *http.Response) (*ListDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EntryList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListDeadLettersResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListDeadLettersResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListDeadLettersResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGroupDeadLettersResponse parses an HTTP response from a GroupDeadLettersWithResponse call
+func ParseGroupDeadLettersResponse(rsp *http.Response) (*GroupDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GroupDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GroupList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GroupDeadLettersResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers GroupDeadLettersResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers GroupDeadLettersResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetDeadLetterResponse parses an HTTP response from a GetDeadLetterWithResponse call
+func ParseGetDeadLetterResponse(rsp *http.Response) (*GetDeadLetterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDeadLetterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Story
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownDeadLetter
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GetDeadLetterResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers GetDeadLetterResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetDeadLetterResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDiscardDeadLetterResponse parses an HTTP response from a DiscardDeadLetterWithResponse call
+func ParseDiscardDeadLetterResponse(rsp *http.Response) (*DiscardDeadLetterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiscardDeadLetterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Entry
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownEntry
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers DiscardDeadLetterResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers DiscardDeadLetterResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers DiscardDeadLetterResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
 }
 
 // ParseListEntriesResponse parses an HTTP response from a ListEntriesWithResponse call
@@ -3316,6 +7985,386 @@ func ParseResolveEntryResponse(rsp *http.Response) (*ResolveEntryResponse, error
 	return response, nil
 }
 
+// ParseListProvidersResponse parses an HTTP response from a ListProvidersWithResponse call
+func ParseListProvidersResponse(rsp *http.Response) (*ListProvidersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListProvidersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProviderList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListProvidersResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListProvidersResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListProvidersResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParsePauseProviderResponse parses an HTTP response from a PauseProviderWithResponse call
+func ParsePauseProviderResponse(rsp *http.Response) (*PauseProviderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseProviderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProviderGate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownProvider
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers PauseProviderResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers PauseProviderResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers PauseProviderResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResumeProviderResponse parses an HTTP response from a ResumeProviderWithResponse call
+func ParseResumeProviderResponse(rsp *http.Response) (*ResumeProviderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeProviderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProviderGate
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownProvider
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ResumeProviderResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ResumeProviderResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ResumeProviderResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListReconciliationResponse parses an HTTP response from a ListReconciliationWithResponse call
 func ParseListReconciliationResponse(rsp *http.Response) (*ListReconciliationResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -3547,6 +8596,647 @@ func ParseStartReconciliationResponse(rsp *http.Response) (*StartReconciliationR
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers StartReconciliationResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListRedrivesResponse parses an HTTP response from a ListRedrivesWithResponse call
+func ParseListRedrivesResponse(rsp *http.Response) (*ListRedrivesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRedrivesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RedriveList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListRedrivesResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListRedrivesResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListRedrivesResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseStartRedriveResponse parses an HTTP response from a StartRedriveWithResponse call
+func ParseStartRedriveResponse(rsp *http.Response) (*StartRedriveResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StartRedriveResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RedriveAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Redrive
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 202:
+		var headers StartRedriveResponse202Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: "uri-reference"}); err != nil {
+				return nil, err
+			}
+			headers.Location = value
+		}
+		response.Headers202 = &headers
+	case rsp.StatusCode == 401:
+		var headers StartRedriveResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers StartRedriveResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers StartRedriveResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetRedriveResponse parses an HTTP response from a GetRedriveWithResponse call
+func ParseGetRedriveResponse(rsp *http.Response) (*GetRedriveResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRedriveResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RedriveReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownRedrive
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GetRedriveResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers GetRedriveResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetRedriveResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCancelRedriveResponse parses an HTTP response from a CancelRedriveWithResponse call
+func ParseCancelRedriveResponse(rsp *http.Response) (*CancelRedriveResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelRedriveResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Redrive
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest UnknownRedrive
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers CancelRedriveResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers CancelRedriveResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers CancelRedriveResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseEraseUserResponse parses an HTTP response from a EraseUserWithResponse call
+func ParseEraseUserResponse(rsp *http.Response) (*EraseUserResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EraseUserResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Erased
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Invalid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest Timeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest TooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 421:
+		var dest Misdirected
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON421 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyFailures
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Unavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers EraseUserResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers EraseUserResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers EraseUserResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "integer", Format: ""}); err != nil {

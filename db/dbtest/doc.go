@@ -46,6 +46,22 @@ type Store interface {
 
 	Gates(ctx context.Context) ([]ledger.Gate, time.Time, error)
 	SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error)
+	SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error)
+
+	Audit(ctx context.Context, q ledger.AuditQuery) ([]ledger.Act, error)
+	Groups(ctx context.Context, limit int) ([]ledger.Group, error)
+	Kept(ctx context.Context, after ledger.Position, limit int) ([]ledger.Kept, error)
+	Delete(ctx context.Context, e ledger.Entry) error
+
+	CreateRedrive(ctx context.Context, r ledger.Redrive, items []ledger.RedriveItem, act ledger.Act) (ledger.Redrive, error)
+	Redrive(ctx context.Context, id string) (ledger.Redrive, error)
+	RedriveByKey(ctx context.Context, by, key string) (ledger.Redrive, error)
+	Redrives(ctx context.Context, after *ledger.RedrivePlace, limit int) ([]ledger.Redrive, error)
+	IdleRedrives(ctx context.Context, limit int) ([]ledger.Redrive, error)
+	RunningRedrives(ctx context.Context) (int, error)
+	SwapRedrive(ctx context.Context, r ledger.Redrive, act *ledger.Act) (ledger.Redrive, error)
+	RedriveItems(ctx context.Context, id string) ([]ledger.RedriveItem, error)
+	SettleItem(ctx context.Context, holder string, item ledger.RedriveItem) error
 
 	Ping(ctx context.Context) error
 	Migrate(ctx context.Context) error

@@ -178,7 +178,8 @@ func asStored(t *testing.T, e, got ledger.Entry) ledger.Entry {
 		}
 		*p.asked = p.fixed
 	}
-	e.Deadline, e.DoubtSince, e.Published = stamp(e.Deadline), stamp(e.DoubtSince), stamp(e.Published)
+	e.NotBefore, e.Deadline = stamp(e.NotBefore), stamp(e.Deadline)
+	e.DoubtSince, e.Published = stamp(e.DoubtSince), stamp(e.Published)
 	e.Version++
 	e.FirstSeen, e.Updated = got.FirstSeen, got.Updated
 	return e

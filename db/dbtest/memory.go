@@ -26,6 +26,8 @@ type Memory struct {
 	acts      []ledger.Act
 	epochs    map[string]time.Time
 	epoch     string
+	redrives  map[string]ledger.Redrive
+	items     map[string][]ledger.RedriveItem
 }
 
 var _ Store = (*Memory)(nil)
@@ -40,6 +42,8 @@ func NewMemory(now func() time.Time) *Memory {
 		conflicts: map[ledger.Identity][]ledger.Conflict{},
 		gates:     map[string]ledger.Gate{},
 		epochs:    map[string]time.Time{},
+		redrives:  map[string]ledger.Redrive{},
+		items:     map[string][]ledger.RedriveItem{},
 	}
 }
 
@@ -95,7 +99,12 @@ func (m *Memory) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error
 		return ledger.Entry{}, fmt.Errorf("dbtest: the act %q stands already", c.Act.ID)
 	}
 	c.Entry.FirstSeen, c.Entry.SendKey, c.Entry.ContentHash = old.FirstSeen, old.SendKey, old.ContentHash
-	return m.write(c, now)
+	c.Entry.NotBefore = old.NotBefore
+	e, err := m.write(c, now)
+	if err == nil {
+		m.forget(c)
+	}
+	return e, err
 }
 
 // write stores the entry with its moments fixed, and its event, or nothing at all.
@@ -106,7 +115,7 @@ func (m *Memory) write(c ledger.Change, now time.Time) (ledger.Entry, error) {
 	for _, moment := range []*ledger.Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake, &e.AskAt} {
 		*moment = ledger.At(moment.On(now))
 	}
-	for _, at := range []*time.Time{&e.Deadline, &e.DoubtSince, &e.Published} {
+	for _, at := range []*time.Time{&e.NotBefore, &e.Deadline, &e.DoubtSince, &e.Published} {
 		*at = micros(*at)
 	}
 	if err := constrain(e); err != nil {
@@ -140,7 +149,7 @@ func constrain(e ledger.Entry) error {
 		return fmt.Errorf("owner %q", e.Owner)
 	case !slices.Contains(missings, e.Missing):
 		return fmt.Errorf("missing %q", e.Missing)
-	case min(e.Attempts, e.Spent, e.Lapses, e.Deliveries, e.Asked) < 0:
+	case min(e.Attempts, e.Spent, e.Lapses, e.Deliveries, e.Redrives, e.Asked) < 0:
 		return fmt.Errorf("a count below zero")
 	}
 	return e.Check()
@@ -167,8 +176,8 @@ func (m *Memory) RecordConflict(ctx context.Context, c ledger.Conflict) (bool, e
 		return false, err
 	}
 	defer leave()
-	if _, exists := m.entries[c.Identity]; !exists {
-		return false, ledger.ErrNotFound
+	if m.entries[c.Identity].ContentHash == "" {
+		return false, nil
 	}
 	for _, known := range m.conflicts[c.Identity] {
 		if known.ContentHash == c.ContentHash {
@@ -240,6 +249,7 @@ func (m *Memory) List(ctx context.Context, q ledger.Query) ([]ledger.Entry, erro
 		return narrows(q.ReminderID, e.ReminderID) && narrows(q.ReservationID, e.ReservationID) &&
 			narrows(q.UserID, e.UserID) && narrows(q.State, e.State) && narrows(q.Class, e.Class) &&
 			narrows(q.Type, e.Type) && narrows(q.Channel, e.Channel) && narrows(q.Provider, e.Provider) &&
+			narrows(q.Code, e.Code) && (!q.Conflict || len(m.conflicts[e.Identity]) > 0) &&
 			(q.From.IsZero() || !e.FirstSeen.Before(micros(q.From))) &&
 			(q.To.IsZero() || e.FirstSeen.Before(micros(q.To)))
 	})
@@ -347,6 +357,10 @@ func (m *Memory) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, erro
 		return ledger.Gate{}, err
 	}
 	defer leave()
+	return m.moveGate(g, now)
+}
+
+func (m *Memory) moveGate(g ledger.Gate, now time.Time) (ledger.Gate, error) {
 	if m.gates[g.Provider].Version != g.Version {
 		return ledger.Gate{}, ledger.ErrStale
 	}

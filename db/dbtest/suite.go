@@ -48,6 +48,14 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"an act is written with its entry, or neither", testActOrNothing},
 		{"of many deciders one wins", testManyDeciders},
 		{"an epoch is one for all readings", testEpoch},
+		{"what a change forgets is gone, and nothing else", testForget},
+		{"a walk through all entries misses none", testKept},
+		{"what is deleted takes all with it but the audit", testDelete},
+		{"what other content came under is found", testConflicted},
+		{"dead letters are grouped by cause", testGroups},
+		{"the audit is paged and narrowed", testAudit},
+		{"a person's gate is written with its act, or neither", testSteeredGate},
+		{"a redrive is laid out once, and one at a time works on it", testRedrives},
 		{"a gate is swapped by version", testGates},
 		{"the census counts what needs attention", testCensus},
 		{"an ended context writes nothing and is no refusal", testEndedContext},
@@ -61,8 +69,10 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 func full(id ledger.Identity) ledger.Entry {
 	e := sending(id)
 	e.Class, e.Reason = ledger.ClassThrottled, ledger.ReasonClaimed
-	e.Attempts, e.Spent, e.Lapses, e.Deliveries = 3, 2, 1, 4_000_000_000
+	e.Attempts, e.Spent, e.Lapses, e.Deliveries, e.Redrives = 3, 2, 1, 4_000_000_000, 2
+	e.Code = "550 5.1.1"
 	e.Deadline, e.DoubtSince = aTime().Add(time.Hour+789*time.Nanosecond), aTime().Add(-time.Hour)
+	e.NotBefore = aTime().Add(3 * time.Minute)
 	e.CancelAsked, e.CorrelationID, e.ReservationID, e.UserID = true, "corr-1", "res-1", "user-1"
 	return e
 }
@@ -91,7 +101,7 @@ func testRoundTrip(t *testing.T, s Store) {
 	next.Version, next.Source, next.Published = was.Version, "other", aTime().Add(time.Minute)
 	swapped := mustSwap(t, s, next, nil)
 	want := asStored(t, next, swapped)
-	want.FirstSeen = was.FirstSeen
+	want.FirstSeen, want.NotBefore = was.FirstSeen, was.NotBefore
 	same(t, "swapped", swapped, want)
 	same(t, "loaded after the swap", mustLoad(t, s, identity(2)), swapped)
 }
@@ -137,7 +147,7 @@ func testAbsent(t *testing.T, s Store) {
 	if events, err := s.Timeline(ctx, identity(1)); err != nil || len(events) != 0 {
 		t.Errorf("Timeline: %v, %v", events, err)
 	}
-	if _, err := s.RecordConflict(ctx, ledger.Conflict{Identity: identity(1), ContentHash: "h"}); !errors.Is(err, ledger.ErrNotFound) {
+	if fresh, err := s.RecordConflict(ctx, ledger.Conflict{Identity: identity(1), ContentHash: "h"}); fresh || err != nil {
 		t.Errorf("RecordConflict: %v", err)
 	}
 	ghost := sending(identity(1))
@@ -212,9 +222,9 @@ func testStaleSwap(t *testing.T, s Store) {
 func testFrozen(t *testing.T, s Store) {
 	first := mustCreate(t, s, sending(identity(1)))
 	next := settled(first)
-	next.ContentHash, next.SendKey, next.FirstSeen = "other", "other", aTime()
+	next.ContentHash, next.SendKey, next.FirstSeen, next.NotBefore = "other", "other", aTime(), aTime()
 	second := mustSwap(t, s, next, nil)
-	if second.ContentHash != first.ContentHash || second.SendKey != first.SendKey || !second.FirstSeen.Equal(first.FirstSeen) {
+	if second.ContentHash != first.ContentHash || second.SendKey != first.SendKey || !second.FirstSeen.Equal(first.FirstSeen) || !second.NotBefore.IsZero() {
 		t.Errorf("changed: %+v", second)
 	}
 	same(t, "loaded", mustLoad(t, s, identity(1)), second)

@@ -163,6 +163,9 @@ func (s *Store) ByReminder(ctx context.Context, reminderID string) ([]ledger.Ent
 // List is a page of entries, the newest first.
 func (s *Store) List(ctx context.Context, query ledger.Query) ([]ledger.Entry, error) {
 	return list(ctx, s, entryOf, func(q *pgsql.Queries) ([]pgsql.Entry, error) {
+		if query.Conflict {
+			return q.ListConflicted(ctx, pgsql.ListConflictedParams(listParams(query)))
+		}
 		return q.ListEntries(ctx, listParams(query))
 	})
 }

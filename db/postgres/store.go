@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -132,15 +131,6 @@ func wrapped(err error) error {
 func none(err, meaning error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return meaning
-	}
-	return err
-}
-
-// noSuchEntry turns a foreign key's refusal (SQLSTATE 23503) into what it means.
-func noSuchEntry(err error) error {
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "23503" {
-		return ledger.ErrNotFound
 	}
 	return err
 }

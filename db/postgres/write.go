@@ -30,14 +30,19 @@ func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 		return none(err, ledger.ErrStale)
 	}
 	var err error
-	if c.Act == nil {
+	if c.Act == nil && c.Forget == ledger.ForgetNothing {
 		err = s.do(ctx, swap)
 	} else {
 		err = s.commit(ctx, func(q *pgsql.Queries) error {
 			if err := swap(q); err != nil {
 				return err
 			}
-			return q.AddAct(ctx, actParams(*c.Act))
+			if c.Act != nil {
+				if err := q.AddAct(ctx, actParams(*c.Act)); err != nil {
+					return err
+				}
+			}
+			return forget(ctx, q, c)
 		})
 	}
 	if err != nil {
@@ -46,16 +51,33 @@ func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 	return entryOf(pgsql.Entry(row)), nil
 }
 
+// forget takes out what a change says is to go.
+func forget(ctx context.Context, q *pgsql.Queries, c ledger.Change) error {
+	id := c.Entry.Identity
+	if c.Forget == ledger.ForgetNothing {
+		return nil
+	}
+	if err := q.DeletePayload(ctx, pgsql.DeletePayloadParams(id)); err != nil || c.Forget == ledger.ForgetPayload {
+		return err
+	}
+	if err := q.DeleteConflicts(ctx, pgsql.DeleteConflictsParams(id)); err != nil {
+		return err
+	}
+	return q.ClearHash(ctx, pgsql.ClearHashParams{
+		ReminderID: id.ReminderID, Type: id.Type, Channel: id.Channel, Version: c.Entry.Version + 1,
+	})
+}
+
 // RecordConflict keeps other content that came under an identity, once per content hash; fresh tells
-// whether it was new. [ledger.ErrNotFound] where there is no such entry.
+// whether it was new. Beside no entry, and beside one that a person was erased from, nothing is kept.
 func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bool, err error) {
 	err = s.do(ctx, func(q *pgsql.Queries) error {
 		added, err := q.AddConflict(ctx, pgsql.AddConflictParams{
 			ReminderID: c.ReminderID, Type: c.Type, Channel: c.Channel,
-			ContentHash: c.ContentHash, Source: c.Source, MessageID: c.MessageID,
+			OtherHash: c.ContentHash, FromSource: c.Source, MessageID: c.MessageID,
 		})
 		fresh = added > 0
-		return noSuchEntry(err)
+		return err
 	})
 	return fresh, err
 }
@@ -63,26 +85,46 @@ func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bo
 // SwapGate writes a gate over the version that was read; version 0 is a gate that no store knows yet.
 // [ledger.ErrStale] where another write was faster. It returns the gate as stored.
 func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
-	at, after := momentParams(g.ClosedUntil)
 	var row pgsql.Gate
 	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
-		if g.Version == 0 {
-			row, err = q.CreateGate(ctx, pgsql.CreateGateParams{
-				Provider: g.Provider, ClosedAt: at, ClosedAfter: after,
-				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes),
-			})
-		} else {
-			row, err = q.SwapGate(ctx, pgsql.SwapGateParams{
-				Provider: g.Provider, Version: g.Version, ClosedAt: at, ClosedAfter: after,
-				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes),
-			})
-		}
-		return none(err, ledger.ErrStale)
+		row, err = swapGate(ctx, q, g)
+		return err
 	})
 	if err != nil {
 		return ledger.Gate{}, err
 	}
 	return gateOf(row), nil
+}
+
+// SteerGate is [Store.SwapGate] for a person: the line of the audit is in the same commit, or nothing is.
+func (s *Store) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error) {
+	var row pgsql.Gate
+	err := s.commit(ctx, func(q *pgsql.Queries) (err error) {
+		if row, err = swapGate(ctx, q, g); err != nil {
+			return err
+		}
+		return q.AddAct(ctx, actParams(act))
+	})
+	if err != nil {
+		return ledger.Gate{}, err
+	}
+	return gateOf(row), nil
+}
+
+func swapGate(ctx context.Context, q *pgsql.Queries, g ledger.Gate) (row pgsql.Gate, err error) {
+	at, after := momentParams(g.ClosedUntil)
+	if g.Version == 0 {
+		row, err = q.CreateGate(ctx, pgsql.CreateGateParams{
+			Provider: g.Provider, ClosedAt: at, ClosedAfter: after,
+			Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
+		})
+	} else {
+		row, err = q.SwapGate(ctx, pgsql.SwapGateParams{
+			Provider: g.Provider, Version: g.Version, ClosedAt: at, ClosedAfter: after,
+			Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
+		})
+	}
+	return row, none(err, ledger.ErrStale)
 }
 
 // Record adds an act on no entry to the audit.

@@ -15,9 +15,14 @@ ORDER BY version;
 SELECT * FROM conflicts WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel
 ORDER BY first_seen, content_hash;
 
+-- Nothing is kept beside an entry that an erasure has taken the hash of.
 -- name: AddConflict :execrows
 INSERT INTO conflicts (reminder_id, type, channel, content_hash, source, message_id, first_seen)
-VALUES (@reminder_id, @type, @channel, @content_hash, @source, @message_id, ledger_now())
+SELECT entries.reminder_id, entries.type, entries.channel, CAST(@other_hash AS text), CAST(@from_source AS text),
+    CAST(@message_id AS text), ledger_now()
+FROM entries
+WHERE entries.reminder_id = @reminder_id AND entries.type = @type AND entries.channel = @channel
+    AND entries.content_hash <> ''
 ON CONFLICT DO NOTHING;
 
 -- name: ListByReminder :many
@@ -30,10 +35,14 @@ WHERE (CAST(@reminder_id AS text) = '' OR reminder_id = @reminder_id)
     AND (CAST(@reservation_id AS text) = '' OR (reservation_id = @reservation_id AND reservation_id <> ''))
     AND (CAST(@user_id AS text) = '' OR (user_id = @user_id AND user_id <> ''))
     AND (CAST(@state AS text) = '' OR state = @state)
+    AND (CAST(@state AS text) <> 'unknown' OR doubt_since IS NOT NULL)
+    AND (CAST(@state AS text) <> 'waiting' OR wake IS NOT NULL)
+    AND (CAST(@state AS text) <> 'dead' OR class <> '')
     AND (CAST(@class AS text) = '' OR (class = @class AND class <> ''))
     AND (CAST(@of_type AS text) = '' OR type = @of_type)
     AND (CAST(@channel AS text) = '' OR channel = @channel)
     AND (CAST(@provider AS text) = '' OR provider = @provider)
+    AND (CAST(@code AS text) = '' OR code = @code)
     AND first_seen >= @seen_from
     AND first_seen < @seen_to
     AND first_seen <= @after_seen
@@ -42,6 +51,30 @@ WHERE (CAST(@reminder_id AS text) = '' OR reminder_id = @reminder_id)
         OR (reminder_id = @after_reminder_id AND type < @after_type)
         OR (reminder_id = @after_reminder_id AND type = @after_type AND channel < @after_channel))
 ORDER BY first_seen DESC, reminder_id DESC, type DESC, channel DESC
+LIMIT @at_most;
+
+-- The same of what other content came under: conflicts are few, and lead.
+-- name: ListConflicted :many
+SELECT entries.* FROM entries
+INNER JOIN (SELECT DISTINCT conflicts.reminder_id, conflicts.type, conflicts.channel FROM conflicts) AS met
+    ON met.reminder_id = entries.reminder_id AND met.type = entries.type AND met.channel = entries.channel
+WHERE (CAST(@reminder_id AS text) = '' OR entries.reminder_id = @reminder_id)
+    AND (CAST(@reservation_id AS text) = '' OR (entries.reservation_id = @reservation_id AND entries.reservation_id <> ''))
+    AND (CAST(@user_id AS text) = '' OR (entries.user_id = @user_id AND entries.user_id <> ''))
+    AND (CAST(@state AS text) = '' OR entries.state = @state)
+    AND (CAST(@class AS text) = '' OR (entries.class = @class AND entries.class <> ''))
+    AND (CAST(@of_type AS text) = '' OR entries.type = @of_type)
+    AND (CAST(@channel AS text) = '' OR entries.channel = @channel)
+    AND (CAST(@provider AS text) = '' OR entries.provider = @provider)
+    AND (CAST(@code AS text) = '' OR entries.code = @code)
+    AND entries.first_seen >= @seen_from
+    AND entries.first_seen < @seen_to
+    AND entries.first_seen <= @after_seen
+    AND (entries.first_seen < @after_seen
+        OR entries.reminder_id < @after_reminder_id
+        OR (entries.reminder_id = @after_reminder_id AND entries.type < @after_type)
+        OR (entries.reminder_id = @after_reminder_id AND entries.type = @after_type AND entries.channel < @after_channel))
+ORDER BY entries.first_seen DESC, entries.reminder_id DESC, entries.type DESC, entries.channel DESC
 LIMIT @at_most;
 
 -- name: ListDue :many
@@ -101,16 +134,16 @@ GROUP BY provider;
 SELECT * FROM gates ORDER BY provider;
 
 -- name: CreateGate :one
-INSERT INTO gates (provider, closed_until, class, closed_by, strikes, version, updated)
+INSERT INTO gates (provider, closed_until, class, closed_by, strikes, paused, version, updated)
 VALUES (@provider, ledger_at(sqlc.narg('closed_at'), sqlc.narg('closed_after')), @class, @closed_by,
-    @strikes, 1, ledger_now())
+    @strikes, @paused, 1, ledger_now())
 ON CONFLICT DO NOTHING
 RETURNING *;
 
 -- name: SwapGate :one
 UPDATE gates
 SET closed_until = ledger_at(sqlc.narg('closed_at'), sqlc.narg('closed_after')), class = @class,
-    closed_by = @closed_by, strikes = @strikes, version = version + 1, updated = ledger_now()
+    closed_by = @closed_by, strikes = @strikes, paused = @paused, version = version + 1, updated = ledger_now()
 WHERE provider = @provider AND version = @version
 RETURNING *;
 
@@ -136,3 +169,124 @@ ON CONFLICT DO NOTHING;
 
 -- name: RenewEpoch :exec
 UPDATE epochs SET noticed = ledger_now() WHERE epoch = @epoch;
+
+-- The newest first.
+-- name: ListAudit :many
+SELECT * FROM audit
+WHERE (CAST(@actor AS text) = '' OR actor = @actor)
+    AND (CAST(@verb AS text) = '' OR verb = @verb)
+    AND at >= @at_from
+    AND at < @at_to
+    AND at <= @before_at
+    AND (at < @before_at OR id < @before_id)
+ORDER BY at DESC, id DESC
+LIMIT @at_most;
+
+-- Dead letters by what they died of, the most first, each with its newest as the sample.
+-- name: ListGroups :many
+SELECT class, provider, code, type, reminder_id, channel, updated, entries, first_died
+FROM (
+    SELECT
+        class, provider, code, type, reminder_id, channel, updated,
+        count(*) OVER (PARTITION BY class, provider, code, type) AS entries,
+        min(updated) OVER (PARTITION BY class, provider, code, type) AS first_died,
+        row_number() OVER (
+            PARTITION BY class, provider, code, type ORDER BY updated DESC, reminder_id DESC, channel DESC
+        ) AS place
+    FROM entries
+    WHERE class <> '' AND state = 'dead'
+) AS letters
+WHERE place = 1
+ORDER BY entries DESC, class, provider, code, type
+LIMIT @at_most;
+
+-- name: DeletePayload :exec
+DELETE FROM payloads WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel;
+
+-- name: DeleteConflicts :exec
+DELETE FROM conflicts WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel;
+
+-- name: ClearHash :exec
+UPDATE entries SET content_hash = ''
+WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version;
+
+-- The oldest first, for a walk through the whole ledger.
+-- name: ListKept :many
+SELECT sqlc.embed(entries), CAST(EXISTS (
+    SELECT 1 FROM payloads
+    WHERE payloads.reminder_id = entries.reminder_id AND payloads.type = entries.type
+        AND payloads.channel = entries.channel
+) AS boolean) AS with_payload
+FROM entries
+WHERE entries.first_seen >= @after_seen
+    AND (entries.first_seen > @after_seen
+        OR entries.reminder_id > @after_reminder_id
+        OR (entries.reminder_id = @after_reminder_id AND entries.type > @after_type)
+        OR (entries.reminder_id = @after_reminder_id AND entries.type = @after_type AND entries.channel > @after_channel))
+ORDER BY entries.first_seen, entries.reminder_id, entries.type, entries.channel
+LIMIT @at_most;
+
+-- name: DeleteEntry :execrows
+DELETE FROM entries
+WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version
+    AND updated = @read_at;
+
+-- name: AddRedrive :one
+INSERT INTO redrives (
+    id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, version,
+    created, updated
+)
+VALUES (
+    @id, @actor, @request_key, @request_hash, @role, @why, @asked, @state, @size, @pace_micros,
+    sqlc.narg('deadline'), @permanent, 1, ledger_now(), ledger_now()
+)
+ON CONFLICT DO NOTHING
+RETURNING *;
+
+-- name: LoadRedrive :one
+SELECT * FROM redrives WHERE id = @id;
+
+-- name: LoadRedriveByKey :one
+SELECT * FROM redrives WHERE actor = @actor AND request_key = @request_key;
+
+-- The newest first.
+-- name: ListRedrives :many
+SELECT * FROM redrives
+WHERE created <= @before_created
+    AND (created < @before_created OR id < @before_id)
+ORDER BY created DESC, id DESC
+LIMIT @at_most;
+
+-- The oldest first, so that none starves.
+-- name: ListIdleRedrives :many
+SELECT * FROM redrives
+WHERE state = 'running' AND (lease_until IS NULL OR lease_until <= ledger_now())
+ORDER BY created, id
+LIMIT @at_most;
+
+-- name: CountRunningRedrives :one
+SELECT count(*) FROM redrives WHERE state = 'running';
+
+-- name: SwapRedrive :one
+UPDATE redrives
+SET state = @state, holder = @holder,
+    lease_until = ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
+    finished = ledger_at(sqlc.narg('finished_at'), sqlc.narg('finished_after')),
+    version = version + 1, updated = ledger_now()
+WHERE id = @id AND version = @version
+RETURNING *;
+
+-- Beside each item stands its entry as it is now.
+-- name: ListRedriveItems :many
+SELECT sqlc.embed(redrive_items), entries.state, entries.class, entries.reason
+FROM redrive_items
+LEFT JOIN entries ON entries.reminder_id = redrive_items.reminder_id AND entries.type = redrive_items.type
+    AND entries.channel = redrive_items.channel
+WHERE redrive_items.redrive_id = @redrive_id
+ORDER BY redrive_items.place;
+
+-- By the replica that holds the redrive now: one that stalled has nothing to say any more.
+-- name: SettleRedriveItem :execrows
+UPDATE redrive_items SET result = @result, became = @became, at = ledger_now()
+WHERE redrive_id = @redrive_id AND place = @place AND result = ''
+    AND EXISTS (SELECT 1 FROM redrives WHERE redrives.id = redrive_items.redrive_id AND redrives.holder = @holder);

@@ -2,18 +2,18 @@
 
 -- name: CreateEntry :one
 INSERT INTO entries (
-    reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
-    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at,
-    due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
+    reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
+    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at,
+    due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
     correlation_id, reservation_id, user_id, first_seen, updated
 )
 VALUES (
-    @reminder_id, @type, @channel, @send_key, @content_hash, @state, 1, @class, @reason, @provider,
-    @fingerprint, @receipt, @missing, @attempts, @spent, @lapses, @deliveries, @holder,
+    @reminder_id, @type, @channel, @send_key, @content_hash, @state, 1, @class, @reason, @entry_code, @provider,
+    @fingerprint, @receipt, @missing, @attempts, @spent, @lapses, @deliveries, @redrives, @holder,
     ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
     ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
     ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
-    ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), @owner, sqlc.narg('deadline'),
+    ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), @owner, sqlc.narg('not_before'), sqlc.narg('deadline'),
     sqlc.narg('doubt_since'), ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), @asked, @cancel_asked,
         sqlc.narg('published'), @source, @correlation_id,
     @reservation_id, @user_id, ledger_now(), ledger_now()
@@ -24,9 +24,9 @@ RETURNING *;
 -- name: SwapEntry :one
 UPDATE entries
 SET
-    state = @state, class = @class, reason = @reason, provider = @provider, fingerprint = @fingerprint,
+    state = @state, class = @class, reason = @reason, code = @entry_code, provider = @provider, fingerprint = @fingerprint,
     receipt = @receipt, missing = @missing, attempts = @attempts, spent = @spent, lapses = @lapses,
-    deliveries = @deliveries, holder = @holder,
+    deliveries = @deliveries, redrives = @redrives, holder = @holder,
     lease_until = ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
     claimed_at = ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
     due = ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
@@ -60,3 +60,7 @@ VALUES (
 -- name: EndLeases :execrows
 UPDATE entries SET lease_until = ledger_now(), version = version + 1, updated = ledger_now()
 WHERE lease_until > ledger_now();
+
+-- name: AddRedriveItem :exec
+INSERT INTO redrive_items (redrive_id, place, reminder_id, type, channel, version)
+VALUES (@redrive_id, @place, @reminder_id, @type, @channel, @version);

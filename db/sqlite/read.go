@@ -83,7 +83,13 @@ func (s *Store) ByReminder(ctx context.Context, reminderID string) ([]ledger.Ent
 
 // List is a page of entries, the newest first.
 func (s *Store) List(ctx context.Context, q ledger.Query) ([]ledger.Entry, error) {
-	rows, err := litesql.New(s.read).ListEntries(ctx, listParams(q))
+	list := litesql.New(s.read).ListEntries
+	if q.Conflict {
+		list = func(ctx context.Context, p litesql.ListEntriesParams) ([]litesql.Entry, error) {
+			return litesql.New(s.read).ListConflicted(ctx, litesql.ListConflictedParams(p))
+		}
+	}
+	rows, err := list(ctx, listParams(q))
 	return each(rows, entryOf), wrapped(err)
 }
 

@@ -12,12 +12,12 @@ func createParams(e ledger.Entry) litesql.CreateEntryParams {
 	p := litesql.CreateEntryParams{
 		ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel,
 		SendKey: e.SendKey, ContentHash: e.ContentHash,
-		State: string(e.State), Class: string(e.Class), Reason: string(e.Reason),
+		State: string(e.State), Class: string(e.Class), Reason: string(e.Reason), EntryCode: e.Code,
 		Provider: e.Provider, Fingerprint: e.Fingerprint, Receipt: e.Receipt, Missing: string(e.Missing),
 		Attempts: int64(e.Attempts), Spent: int64(e.Spent),
-		Lapses: int64(e.Lapses), Deliveries: int64(e.Deliveries),
+		Lapses: int64(e.Lapses), Deliveries: int64(e.Deliveries), Redrives: int64(e.Redrives),
 		Holder: e.Holder, Owner: string(e.Owner),
-		Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), Asked: int64(e.Asked),
+		NotBefore: timeParam(e.NotBefore), Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), Asked: int64(e.Asked),
 		CancelAsked: e.CancelAsked,
 		Published:   timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
 		ReservationID: e.ReservationID, UserID: e.UserID,
@@ -35,10 +35,11 @@ func swapParams(e ledger.Entry) litesql.SwapEntryParams {
 	p := createParams(e)
 	return litesql.SwapEntryParams{
 		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version, ReadAt: timeParam(e.Updated),
-		State: p.State, Class: p.Class, Reason: p.Reason,
+		State: p.State, Class: p.Class, Reason: p.Reason, EntryCode: p.EntryCode,
 		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
 		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,
-		Holder: p.Holder, LeaseAt: p.LeaseAt, LeaseAfter: p.LeaseAfter,
+		Redrives: p.Redrives,
+		Holder:   p.Holder, LeaseAt: p.LeaseAt, LeaseAfter: p.LeaseAfter,
 		ClaimedAt: p.ClaimedAt, ClaimedAfter: p.ClaimedAfter,
 		DueAt: p.DueAt, DueAfter: p.DueAfter, WakeAt: p.WakeAt, WakeAfter: p.WakeAfter, Owner: p.Owner,
 		Deadline: p.Deadline, DoubtSince: p.DoubtSince, AskAt: p.AskAt, AskAfter: p.AskAfter, Asked: p.Asked,
@@ -82,13 +83,14 @@ func entryOf(r litesql.Entry) ledger.Entry {
 		Identity: ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
 		SendKey:  r.SendKey, ContentHash: r.ContentHash,
 		State: ledger.State(r.State), Version: r.Version,
-		Class: ledger.Class(r.Class), Reason: ledger.Reason(r.Reason),
+		Class: ledger.Class(r.Class), Reason: ledger.Reason(r.Reason), Code: r.Code,
 		Provider: r.Provider, Fingerprint: r.Fingerprint,
 		Receipt: r.Receipt, Missing: ledger.Missing(r.Missing),
 		Attempts: int(r.Attempts), Spent: int(r.Spent), Lapses: int(r.Lapses), Deliveries: int(r.Deliveries),
-		Holder: r.Holder, LeaseUntil: momentOf(r.LeaseUntil), ClaimedAt: momentOf(r.ClaimedAt),
+		Redrives: int(r.Redrives),
+		Holder:   r.Holder, LeaseUntil: momentOf(r.LeaseUntil), ClaimedAt: momentOf(r.ClaimedAt),
 		Due: momentOf(r.Due), Wake: momentOf(r.Wake), Owner: ledger.Owner(r.Owner),
-		Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince),
+		NotBefore: timeOf(r.NotBefore), Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince),
 		AskAt: momentOf(r.AskAt), Asked: int(r.Asked), CancelAsked: r.CancelAsked,
 		FirstSeen: timeOf(&r.FirstSeen), Updated: timeOf(&r.Updated), Published: timeOf(r.Published),
 		Source: r.Source, CorrelationID: r.CorrelationID, ReservationID: r.ReservationID, UserID: r.UserID,
@@ -140,7 +142,7 @@ func actOf(r litesql.Audit) ledger.Act {
 func gateOf(r litesql.Gate) ledger.Gate {
 	return ledger.Gate{
 		Provider: r.Provider, ClosedUntil: momentOf(r.ClosedUntil), Class: ledger.Class(r.Class),
-		By: r.ClosedBy, Strikes: int(r.Strikes), Version: r.Version, Updated: timeOf(&r.Updated),
+		By: r.ClosedBy, Strikes: int(r.Strikes), Paused: r.Paused, Version: r.Version, Updated: timeOf(&r.Updated),
 	}
 }
 
@@ -149,7 +151,7 @@ func listParams(q ledger.Query) litesql.ListEntriesParams {
 	p := litesql.ListEntriesParams{
 		ReminderID: q.ReminderID, ReservationID: q.ReservationID, UserID: q.UserID,
 		State: string(q.State), Class: string(q.Class), OfType: q.Type, Channel: q.Channel,
-		Provider: q.Provider, SeenFrom: q.From.UnixMicro(), SeenTo: math.MaxInt64, AfterSeen: math.MaxInt64,
+		Provider: q.Provider, Code: q.Code, SeenFrom: q.From.UnixMicro(), SeenTo: math.MaxInt64, AfterSeen: math.MaxInt64,
 		AtMost: int64(max(q.Limit, 1)),
 	}
 	if !q.To.IsZero() {

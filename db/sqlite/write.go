@@ -2,10 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
-
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/sendonce/sendonce/db/sqlite/internal/litesql"
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -35,10 +31,29 @@ func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 			return row, none(err, ledger.ErrStale)
 		}
 		if c.Act != nil {
-			err = q.AddAct(ctx, actParams(*c.Act))
+			if err := q.AddAct(ctx, actParams(*c.Act)); err != nil {
+				return row, err
+			}
 		}
-		return row, err
+		return row, forget(ctx, q, c)
 	}, c.Event)
+}
+
+// forget takes out what a change says is to go.
+func forget(ctx context.Context, q *litesql.Queries, c ledger.Change) error {
+	id := c.Entry.Identity
+	if c.Forget == ledger.ForgetNothing {
+		return nil
+	}
+	if err := q.DeletePayload(ctx, litesql.DeletePayloadParams(id)); err != nil || c.Forget == ledger.ForgetPayload {
+		return err
+	}
+	if err := q.DeleteConflicts(ctx, litesql.DeleteConflictsParams(id)); err != nil {
+		return err
+	}
+	return q.ClearHash(ctx, litesql.ClearHashParams{
+		ReminderID: id.ReminderID, Type: id.Type, Channel: id.Channel, Version: c.Entry.Version + 1,
+	})
 }
 
 // Record adds an act on no entry to the audit.
@@ -65,46 +80,49 @@ func (s *Store) put(
 }
 
 // RecordConflict keeps other content that came under an identity, once per content hash; fresh tells
-// whether it was new. [ledger.ErrNotFound] where there is no such entry.
+// whether it was new. Beside no entry, and beside one that a person was erased from, nothing is kept.
 func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bool, err error) {
 	err = s.commit(ctx, func(q *litesql.Queries) error {
 		added, err := q.AddConflict(ctx, litesql.AddConflictParams{
 			ReminderID: c.ReminderID, Type: c.Type, Channel: c.Channel,
-			ContentHash: c.ContentHash, Source: c.Source, MessageID: c.MessageID,
+			OtherHash: c.ContentHash, FromSource: c.Source, MessageID: c.MessageID,
 		})
 		fresh = added > 0
-		return noSuchEntry(err)
+		return err
 	})
 	return fresh, err
-}
-
-// noSuchEntry turns a foreign key's refusal into what it means.
-func noSuchEntry(err error) error {
-	var refused *sqlite.Error
-	if errors.As(err, &refused) && refused.Code() == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY {
-		return ledger.ErrNotFound
-	}
-	return err
 }
 
 // SwapGate writes a gate over the version that was read; version 0 is a gate that no store knows yet.
 // [ledger.ErrStale] where another write was faster. It returns the gate as stored.
 func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
+	return s.moveGate(ctx, g, nil)
+}
+
+// SteerGate is [Store.SwapGate] for a person: the line of the audit is in the same commit, or nothing is.
+func (s *Store) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error) {
+	return s.moveGate(ctx, g, &act)
+}
+
+func (s *Store) moveGate(ctx context.Context, g ledger.Gate, act *ledger.Act) (ledger.Gate, error) {
 	at, after := momentParams(g.ClosedUntil)
 	var row litesql.Gate
 	err := s.commit(ctx, func(q *litesql.Queries) (err error) {
 		if g.Version == 0 {
 			row, err = q.CreateGate(ctx, litesql.CreateGateParams{
 				Provider: g.Provider, ClosedAt: at, ClosedAfter: after,
-				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes),
+				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
 			})
 		} else {
 			row, err = q.SwapGate(ctx, litesql.SwapGateParams{
 				Provider: g.Provider, Version: g.Version, ClosedAt: at, ClosedAfter: after,
-				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes),
+				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
 			})
 		}
-		return none(err, ledger.ErrStale)
+		if err != nil || act == nil {
+			return none(err, ledger.ErrStale)
+		}
+		return q.AddAct(ctx, actParams(*act))
 	})
 	if err != nil {
 		return ledger.Gate{}, err

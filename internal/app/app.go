@@ -25,6 +25,8 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/outbound"
 	"github.com/sendonce/sendonce/internal/reconcile"
+	"github.com/sendonce/sendonce/internal/redrive"
+	"github.com/sendonce/sendonce/internal/retention"
 	"github.com/sendonce/sendonce/internal/telemetry"
 )
 
@@ -44,6 +46,9 @@ const (
 	maxHeaderBytes    = 64 << 10
 	censusEvery       = 15 * time.Second // as deploy/alerts.yaml expects
 	workerPoll        = 500 * time.Millisecond
+	redrivePoll       = 500 * time.Millisecond // so that a cancel is seen within a second
+	purgeEvery        = 24 * time.Hour
+	purgeBreath       = 50 * time.Millisecond
 )
 
 // Migrate brings the ledger's schema up to this version.
@@ -94,6 +99,8 @@ type gateway struct {
 	ops      *http.Server
 	worker   *deliver.Worker
 	sweep    *reconcile.Desk
+	redrive  *redrive.Desk
+	keep     *retention.Desk
 	watches  []func(context.Context) // run until everything else has ended
 	closers  []func() error
 	draining atomic.Bool
@@ -140,7 +147,9 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	watch.Failovers(failovers.Last)
 	g.desk = rig.desk(openDesk(cfg, g.store, fleet, failovers, watch, rig.now))
 	g.sweep = openSweep(cfg, g.store, fleet, failovers, g.desk, watch, log, rig.now)
-	surface, err := openSurface(cfg, g.store, g.desk, g.sweep, watch, log, rig.now)
+	g.redrive = openRedrive(cfg, g.store, failovers, g.desk, watch, log, rig.now)
+	g.keep = openRetention(cfg, g.store, log, rig.now)
+	surface, err := openSurface(cfg, g.store, fleet, g.desk, g.sweep, g.redrive, g.keep, watch, log, rig.now)
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +209,8 @@ func (g *gateway) serve(ctx context.Context, build Build) error {
 	working, stopWork := context.WithCancel(watching)
 	work.Go(func() { g.worker.Run(working) })
 	work.Go(func() { g.sweep.Run(working) })
+	work.Go(func() { g.redrive.Run(working) })
+	work.Go(func() { g.keep.Run(working) })
 	failed := make(chan error, len(servers))
 	for i, server := range servers {
 		go func() { failed <- server.Serve(listeners[i]) }()

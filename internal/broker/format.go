@@ -60,6 +60,9 @@ type Options struct {
 	Source string // the configured source's name
 	Limit  int64  // on the opened message, in bytes
 	Auth   Authenticator
+	// DeadLetters : the source brings what its broker gave up on, with the broker's own markers. Elsewhere
+	// they are a sender's word, and prove nothing.
+	DeadLetters bool
 }
 
 // Intake is what every format does alike; each embeds one.
@@ -82,6 +85,9 @@ func NewIntake(o Options) (Intake, error) {
 func (i Intake) Authenticate(ctx context.Context, h http.Header, raw []byte) error {
 	return i.options.Auth.Authenticate(ctx, h, raw)
 }
+
+// DeadLetters tells whether the source brings what its broker gave up on.
+func (i Intake) DeadLetters() bool { return i.options.DeadLetters }
 
 // keptOfOversize is how much of an oversize message its dead letter shows, in bytes.
 const keptOfOversize = 4 << 10

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// redriveHorizon is how long after its last write a dead letter may still be put to work again. The
-// ledger must remember for longer, or a copy of the message that turns up meanwhile would find nothing
-// and be sent a second time. A month, since the cause is found by people, and people are away.
+// redriveHorizon is for how long a dead letter must stay fit to be put to work again. A month, since the
+// cause is found by people, and people are away.
 const redriveHorizon = 30 * day
 
-// minMemory leaves the copy that a queue delivers last some days beyond the horizon.
-const minMemory = redriveHorizon + 5*day
+// afterRedrive is how much longer the ledger must remember than a dead letter may be put to work again: else
+// the copy that a queue delivers last would find nothing, and be sent a second time.
+const afterRedrive = 5 * day
 
 // minSecret is the shortest secret that is not guessed over a network. 16 random letters and digits hold
 // about 95 bits.
@@ -39,6 +39,7 @@ func check(c Config) []finding {
 	k.listeners()
 	k.database()
 	k.times()
+	k.keeping()
 	k.sources()
 	k.providers()
 	k.channels()
@@ -150,12 +151,24 @@ func (k *checker) times() {
 	k.within("grace", k.Grace, 0, time.Hour)
 	k.limit("limit", k.Limit)
 	switch {
-	case k.Memory < minMemory:
-		k.fault("memory", "%s is shorter than %s: a dead letter may be redriven for %s, and what the ledger forgets may be sent again",
-			showDuration(k.Memory), showDuration(minMemory), showDuration(redriveHorizon))
+	case k.Memory < k.Retention.Dead+afterRedrive:
+		k.fault("memory", "%s is shorter than %s: a dead letter may be redriven for %s (retention.dead), and what the ledger forgets may be sent again",
+			showDuration(k.Memory), showDuration(k.Retention.Dead+afterRedrive), showDuration(k.Retention.Dead))
 	case k.Memory > 3660*day:
 		k.fault("memory", "%s is longer than ten years; personal data must not lie that long", showDuration(k.Memory))
 	}
+}
+
+func (k *checker) keeping() {
+	k.within("retention.sent", k.Retention.Sent, time.Hour, k.Memory)
+	k.within("retention.dropped", k.Retention.Dropped, time.Hour, k.Memory)
+	if k.Retention.Dead < redriveHorizon {
+		k.fault("retention.dead", "%s is shorter than %s: what a dead letter said is needed to redrive it, and people are away",
+			showDuration(k.Retention.Dead), showDuration(redriveHorizon))
+	}
+	k.count("redrive.max_redrives", k.Redrive.MaxRedrives, 1, 20)
+	k.count("redrive.max_items", k.Redrive.MaxItems, 1, 10_000)
+	k.count("redrive.max_running", k.Redrive.MaxRunning, 1, 1000)
 }
 
 func (k *checker) limit(path string, bytes int64) {

@@ -40,6 +40,9 @@ type Config struct {
 	Asks           []time.Duration // waits before each question to a lookup provider whether it took a send
 	FailoverWindow time.Duration   // how long before the database changed under us commits may be forgotten; 0 for never
 
+	Retention Retention
+	Redrive   Redrive
+
 	AcceptSince time.Time // published earlier: dropped, not sent; zero for no cut-over
 	Limit       int64     // bytes of one opened message, for sources that say nothing else
 
@@ -66,6 +69,20 @@ type Database struct {
 	Pooler   bool   // a transaction pooler stands between: no prepared statements kept on a connection
 }
 
+// Retention is how long what reminders said is kept, counted from the last write.
+type Retention struct {
+	Sent    time.Duration
+	Dead    time.Duration // as long as a dead letter may be put to work again
+	Dropped time.Duration
+}
+
+// Redrive bounds what operators put to work again.
+type Redrive struct {
+	MaxRedrives int // of one dead letter; then it is parked
+	MaxItems    int // of one redrive
+	MaxRunning  int // redrives under way
+}
+
 // The formats of a source.
 const (
 	FormatPlain            = "plain"
@@ -88,6 +105,7 @@ type Source struct {
 	AnswerWithin  time.Duration // its patience: a longer send goes on and is answered by the redelivery
 	MaxAge        time.Duration // its retention; set where the format gives no publish time
 	Limit         int64         // bytes of one opened message
+	DeadLetter    bool          // it brings what its broker gave up on
 }
 
 // Auth is how a source proves itself: exactly one field is set. Every list of secrets rotates: old and

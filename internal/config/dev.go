@@ -49,6 +49,8 @@ func Dev(addr, dataDir string) (Config, error) {
 		Lease:     10 * time.Second,
 		Sweep:     time.Second,
 		Memory:    400 * day,
+		Retention: Retention{Sent: 30 * day, Dead: 90 * day, Dropped: 30 * day},
+		Redrive:   Redrive{MaxRedrives: 3, MaxItems: 1000, MaxRunning: 100},
 		Asks:      []time.Duration{time.Second, 5 * time.Second, 30 * time.Second},
 		Drain:     0,
 		Grace:     10 * time.Second,

@@ -136,7 +136,9 @@ func readConfig(s *section) Config {
 		Providers:      map[string]Provider{},
 		Channels:       map[string]Channel{},
 		Log:            readLog(s.child("log")),
+		Redrive:        readRedrive(s.child("redrive")),
 	}
+	c.Retention = readRetention(s.child("retention"), c.Memory)
 	s.each("sources", func(name string, entry *section) { c.Sources[name] = readSource(entry, c) })
 	s.each("providers", func(name string, entry *section) { c.Providers[name] = readProvider(entry) })
 	s.each("channels", func(name string, entry *section) {
@@ -159,6 +161,27 @@ func readConfig(s *section) Config {
 // defaultAsks spread over what a provider's own records may take to settle.
 func defaultAsks() []time.Duration {
 	return []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour}
+}
+
+// readRetention has defaults that a short memory cuts.
+func readRetention(s *section, memory time.Duration) Retention {
+	keep := Retention{
+		Sent:    s.duration("sent", min(30*day, memory)),
+		Dead:    s.duration("dead", max(redriveHorizon, min(90*day, memory-afterRedrive))),
+		Dropped: s.duration("dropped", min(30*day, memory)),
+	}
+	s.done()
+	return keep
+}
+
+func readRedrive(s *section) Redrive {
+	r := Redrive{
+		MaxRedrives: s.integer("max_redrives", 3),
+		MaxItems:    s.integer("max_items", 1000),
+		MaxRunning:  s.integer("max_running", 100),
+	}
+	s.done()
+	return r
 }
 
 func readDatabase(s *section) Database {
@@ -195,6 +218,7 @@ func readSource(s *section, c Config) Source {
 		AnswerWithin:  s.duration("answer_within", min(patience(format), c.Lease)),
 		MaxAge:        s.duration("max_age", 0),
 		Limit:         s.size("limit", c.Limit),
+		DeadLetter:    s.boolean("deadletter"),
 	}
 	s.done()
 	return source

@@ -15,9 +15,31 @@ import (
 // Deliver takes one delivery of a broker. An error means that the ledger could not be reached: nothing
 // is known to be recorded, and the broker has to come back.
 func (d *Desk) Deliver(ctx context.Context, del ledger.Delivery) (ledger.Reply, error) {
-	v := visit{Visit: ledger.Visit{Origin: ledger.OriginPush, Source: del.Source, Message: del.MessageID, Count: del.Count}}
+	source := d.Sources[del.Source]
+	v := visit{Visit: ledger.Visit{
+		Origin: ledger.OriginPush, Source: del.Source, Message: del.MessageID, Count: del.Count,
+		GaveUp: source.DeadLetters, GaveUpBy: del.GaveUpBy,
+	}}
 	v.bringsDelivery(del)
-	return d.within(ctx, d.Sources[del.Source].AnswerWithin, v)
+	return d.within(ctx, source.AnswerWithin, v)
+}
+
+// Reread parses once more what could not be read, as a new delivery that the ledger brings on; by is the person
+// and redrive the batch that want it. It answers the entry that stands for it then, or what is still wrong.
+func (d *Desk) Reread(ctx context.Context, dead ledger.Entry, raw []byte, by, redrive string) (ledger.Entry, []string, error) {
+	d.underway.Add(1)
+	defer d.underway.Done()
+	r, err := reminder.Parse(raw)
+	if err != nil {
+		return ledger.Entry{}, faultsOf(err), nil
+	}
+	v := visit{Visit: ledger.Visit{Origin: ledger.OriginRedrive, Source: by, Message: redrive}}
+	v.brings(r, policy.Arrival{Source: dead.Source, Published: dead.Published})
+	reply, err := d.attend(context.WithoutCancel(ctx), v)
+	if err == nil && reply.Conflict {
+		return ledger.Entry{}, []string{"another content stands under this identity"}, nil // it will not be sent
+	}
+	return reply.Entry, nil, err
 }
 
 // Request takes one reminder from a caller of the API; trace is for those who watch.

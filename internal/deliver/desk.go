@@ -76,6 +76,7 @@ type Source struct {
 	RetriesBy     ledger.Owner
 	TakeoverAfter time.Duration
 	AnswerWithin  time.Duration // the broker's patience, less a margin
+	DeadLetters   bool          // it brings what its broker gave up on
 }
 
 // Options are all that a desk needs.

@@ -36,6 +36,7 @@ var plan = map[string][]string{
 	"internal/deliver":      {"internal/ledger", "internal/reminder", "internal/policy"},
 	"internal/reconcile":    {"internal/ledger"},
 	"internal/redrive":      {"internal/ledger"},
+	"internal/retention":    {"internal/ledger"},
 	"internal/dashboard":    {"internal/ledger"},
 	"internal/telemetry":    {"internal/ledger", "internal/reminder"},
 	"internal/crashpoint":   {"internal/ledger"},

@@ -19,6 +19,16 @@ type Act struct {
 	After    string
 }
 
+// byPerson is a change that a person makes, with its lines in the timeline and in the audit.
+func byPerson(before, next Entry, verb string, act Act) Change {
+	act.Identity, act.Verb = before.Identity, verb
+	written := next
+	written.Version++
+	act.Before, act.After = standing(before), standing(written)
+	event := decision(Visit{Origin: OriginPerson, Source: act.By})
+	return Change{Entry: next, Event: told(next, event), Act: &act}
+}
+
 // standing is an entry as the audit shows it: no recipient and no content.
 func standing(e Entry) string {
 	text, _ := json.Marshal(struct {
@@ -28,5 +38,20 @@ func standing(e Entry) string {
 		Receipt string `json:"receipt,omitempty"`
 		Version int64  `json:"version,omitempty"`
 	}{e.State, e.Class, e.Reason, e.Receipt, e.Version}) // strings and a number always marshal
+	return string(text)
+}
+
+// standing is a gate as the audit shows it.
+func (g Gate) standing() string {
+	until, _ := g.ClosedUntil.Fixed()
+	shown := struct {
+		Paused      bool   `json:"paused"`
+		ClosedUntil string `json:"closed_until,omitempty"`
+		Class       Class  `json:"class,omitempty"`
+	}{Paused: g.Paused, Class: g.Class}
+	if !until.IsZero() {
+		shown.ClosedUntil = until.UTC().Format(time.RFC3339)
+	}
+	text, _ := json.Marshal(shown)
 	return string(text)
 }

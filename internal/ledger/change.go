@@ -25,6 +25,7 @@ type Change struct {
 	Payload *Payload // on create; nil for a tombstone
 	Event   *Event   // the line that the timeline gains
 	Act     *Act     // with Swap: the line that the audit gains; without it the act does not happen
+	Forget  Forget   // with Swap: what goes
 }
 
 // EventKind is what a line of the timeline tells.

@@ -18,6 +18,10 @@ const (
 	OriginPerson Origin = "person"
 	// OriginProvider : its provider reported of its own accord.
 	OriginProvider Origin = "provider"
+	// OriginRedrive : an operator put the dead letter to work again.
+	OriginRedrive Origin = "redrive"
+	// OriginPurge : its time was over.
+	OriginPurge Origin = "purge"
 )
 
 // Delivery is one arrival of a message, opened from its envelope and not yet parsed.
@@ -27,6 +31,7 @@ type Delivery struct {
 	Published time.Time // when the broker took it; zero when the broker does not say
 	Count     int       // the broker's own delivery counter, 1-based; 0 when it does not say
 	Raw       []byte    // the message's own bytes, without the envelope's counters; of one over the limit, its head and hash
+	GaveUpBy  string    // of a broker's dead letter: the subscription or queue that gave up; may be empty
 	Fault     string    // why an authentic envelope could not be opened, or is over the limit; empty when it could
 	Trace     Trace
 }

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,9 @@ func untouched(due time.Duration) func(*Entry) {
 // lostSince is the first moment at which a forgotten claim may have begun.
 func lostSince(e Entry) time.Time {
 	since, first := e.Due.On(noon()), changed().Noticed.Add(-lost)
+	if e.State == Dead {
+		since = e.Updated // it may have been put to work at once
+	}
 	if since.Before(first) {
 		return first
 	}
@@ -110,7 +114,7 @@ func doubtFaults(c cell, change Change) (found []string) {
 	// Questions.
 	enters := now.State == Unknown && was.State != Unknown
 	rule(!enters || now.Asked == 0, "questions of another doubt are counted")
-	rule(!enters || c.op == "cancel" || planned == askable, "its first question is not planned, or to one who cannot be asked")
+	rule(!enters || c.op == "cancel" || c.op == "erase" || planned == askable, "its first question is not planned, or to one who cannot be asked")
 	rule(!enters || !planned || wait == asks()[0], "its first question is planned for another time")
 	rule(enters || now.Asked == was.Asked+count(c.asks && c.finding == NotFound), "questions miscounted")
 	if c.asks && now.State == Unknown {
@@ -147,7 +151,7 @@ func doubtFaults(c cell, change Change) (found []string) {
 		rule((now.State == Waiting) == goes && (now.State == Dropped) != goes, "said to be unsent")
 		rule(!goes || now.Owner == OwnerLedger && now.Due == In(0) && now.Class == "" && now.Reason == ReasonResolved, "not ours, or not due now")
 	default:
-		rule(change.Act == nil, "the audit tells of nobody's act")
+		rule(change.Act == nil || steers(c), "the audit tells of nobody's act")
 	}
 
 	// A database that changed.
@@ -184,4 +188,107 @@ func TestOnlyWhatIsInDoubtIsAPersonsToDecide(t *testing.T) {
 	if _, err := Resolve(Entry{}, verdict(VerdictSent, Entry{}), noon()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an absent one: %v", err)
 	}
+}
+
+// steer does with an entry what an operator, a purge, or a broker that gave up may do.
+func steer(e Entry, r Rules, judge func(cell, Change)) {
+	var expired Admission
+	if !e.Deadline.IsZero() && !noon().Before(e.Deadline) {
+		expired = Admission{Refusal: Dropped, Reason: ReasonExpired}
+	}
+	reopen := func(e Entry, r Rules, failover bool, by Reopening) {
+		if change, skip := Reopen(e, by, r, noon()); skip == "" {
+			judge(cell{found: e, rules: r, op: "reopen", by: &by, moves: true, failover: failover}, change)
+		}
+	}
+	for _, n := range []int{0, mostRedrives - 1, mostRedrives} {
+		for _, class := range []Class{e.Class, ClassPermanent, ClassBroker} {
+			e := e
+			e.Redrives, e.Class = n, class
+			changedSince := r
+			changedSince.Failover = changed()
+			for _, by := range []Reopening{
+				reopening(e, admission(expired)), reopening(e, byName, granted(time.Hour)), reopening(e, laidOut(e.Version-1)),
+				reopening(e, byName, func(by *Reopening) { by.Kept = false }),
+				{},
+			} {
+				reopen(e, r, false, by)
+				for _, ago := range []time.Duration{2 * time.Minute, time.Hour} {
+					stood := e
+					diedAgo(ago)(&stood)
+					reopen(stood, changedSince, true, by)
+				}
+				if skip := by.Reread(e); skip == "" {
+					judge(cell{found: e, rules: r, op: "close", by: &by, moves: true}, by.Close(e, Identity{ReminderID: "r", Type: "t", Channel: "c"}))
+				}
+			}
+		}
+	}
+	if change, err := Discard(e, e.Version, theAct()); err == nil {
+		judge(cell{found: e, rules: r, op: "discard", moves: true}, change)
+	}
+	judge(cell{found: e, rules: r, op: "erase", moves: true}, Erase(e, theAct()))
+	if (Retention{Sent: 1, Dead: 1, Dropped: 1}).Aged(Kept{Entry: e, Payload: true}, noon()) == AgeingPayload {
+		judge(cell{found: e, rules: r, op: "purge"}, Purge(e))
+	}
+	if step := Meet(e, gaveUp(), Facts{Holder: "mine", Admission: expired}, r, noon()); step.Verb == Swap {
+		judge(cell{found: e, rules: r, op: "gave up", moves: true}, step.Change)
+	}
+}
+
+// steers tells whether it is an operator who acts.
+func steers(c cell) bool {
+	return c.op == "discard" || c.op == "erase" || c.op == "close"
+}
+
+// steeredFaults are the promises about redrives, retention and what is forgotten that one transition breaks.
+func steeredFaults(c cell, change Change) (found []string) {
+	was, now := c.found, change.Entry
+	rule := func(holds bool, broken string) {
+		if !holds {
+			found = append(found, broken)
+		}
+	}
+	rule(now.Redrives == was.Redrives+count(c.by != nil), "redrives miscounted")
+	rule(now.UserID == was.UserID || c.op == "erase" && now.UserID == "", "it is another person's")
+	rule(change.Forget == ForgetNothing || c.op == "erase" || c.op == "purge" || c.op == "close", "something is forgotten by the way")
+	if c.by != nil {
+		line := change.Event
+		rule(was.State == Dead && c.by.Version == was.Version, "a redrive took what is not dead, or moved on")
+		rule(was.Class != ClassPermanent || c.by.Permanent, "permanent, and nobody named it")
+		rule(was.Redrives < c.by.Most, "parked, and redriven")
+		rule(c.by.Kept, "purged, and redriven")
+		rule(line.Origin == OriginRedrive && line.Source == "ada" && line.Message == "rd-1", "the timeline does not say who redrove it")
+	}
+	switch c.op {
+	case "reopen":
+		rule(now.State == Waiting || now.State == Unknown && c.failover, "reopened, and not to work")
+		rule(now.Owner == OwnerLedger, "reopened, and nobody's")
+		rule(now.State != Waiting || now.Due == In(0), "reopened, and not due now")
+		rule(now.State != Waiting || now.Deadline.IsZero() || noon().Before(now.Deadline), "reopened past its deadline")
+		rule(c.failover || now.Class == "" && now.Reason == ReasonRedriven && !now.InDoubt(), "reopened, and in doubt")
+		rule(!c.failover || now.InDoubt() || now.Reason == ReasonRiskTaken, "it may have been sent, and is not doubted")
+		rule(now.Provider == was.Provider && now.Fingerprint == was.Fingerprint ||
+			now.Provider == c.rules.Channel.Provider && (now.Fingerprint == "" || c.failover && now.Fingerprint == c.rules.Channel.Fingerprint), "it goes where nothing leads")
+	case "close", "discard":
+		rule(was.State == Dead && now.State == Dropped, "what was no dead letter was closed")
+	case "erase":
+		open := was.State.Pending() || was.State == Dead
+		rule(now.UserID == "" && change.Forget == ForgetPerson, "its person is not forgotten")
+		rule(!open || now.CancelAsked, "erased, and a later attempt is not forbidden")
+		rule(now.State != Waiting && now.State != Dead, "erased, and to be sent again")
+		rule(now.State == Dropped || now.State == was.State || was.State == Waiting && was.InDoubt() && now.State == Unknown, "erased, and moved elsewhere")
+	case "purge":
+		rule(was.Final() && change.Forget == ForgetPayload && change.Event.Origin == OriginPurge, "purged")
+	case "gave up":
+		rule(was.State == Waiting && was.Owner == OwnerBroker, "a broker that gave up moved what it did not own")
+		was.Owner, was.Wake, was.Reason, was.Deliveries = OwnerLedger, was.Due, ReasonTakenOver, was.Deliveries+1
+		rule(now == was, "a broker that gave up moved more than the wait")
+	}
+	if c.op == "discard" || c.op == "erase" {
+		act := change.Act
+		rule(act != nil && act.By == "ada" && act.Verb == c.op && act.Identity == was.Identity && act.Before != act.After, "the audit does not tell")
+		rule(act != nil && !strings.Contains(act.Before+act.After, "user-77"), "the audit names the person")
+	}
+	return found
 }

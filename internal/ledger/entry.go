@@ -85,6 +85,7 @@ const (
 	ReasonRequested           Reason = "requested"     // a caller asked for it; the ledger retries
 	ReasonFailedOver          Reason = "failed_over"   // proven unsent at one provider, tried at another
 	ReasonResolved            Reason = "resolved"      // a person said what became of it
+	ReasonRedriven            Reason = "redriven"      // an operator put the dead letter to work again
 )
 
 // Reasons for unknown.
@@ -113,6 +114,9 @@ const (
 	ReasonObsolete     Reason = "obsolete"
 	ReasonAbandoned    Reason = "abandoned"
 	ReasonDiscarded    Reason = "discarded"
+	ReasonErased       Reason = "erased"   // its person asked for it: nobody knows any more what to send
+	ReasonReread       Reason = "reread"   // what could not be read was read at last, and is another entry now
+	ReasonGivenUp      Reason = "given_up" // the broker gave up on it
 )
 
 // Reasons that stand in the timeline only.
@@ -125,6 +129,7 @@ const (
 	ReasonBounced            Reason = "bounced"    // the address did not take it
 	ReasonFailedLater        Reason = "failed"     // it gave up
 	ReasonComplained         Reason = "complained" // the person called it spam
+	ReasonPurged             Reason = "purged"     // its payload was kept as long as the configuration says
 )
 
 // Owner is who brings a waiting entry back.
@@ -161,6 +166,7 @@ type Entry struct {
 	Version     int64 // rises by one with every write; 0 means that there is no such entry
 	Class       Class // the dead letter's class, or the class of the last failure
 	Reason      Reason
+	Code        string // the provider's own machine code of the last failure; empty where it gave none
 
 	Provider    string // where it goes; bound from the first claim on
 	Fingerprint string // of the provider's account, endpoint and contract; empty before the first claim
@@ -171,6 +177,7 @@ type Entry struct {
 	Spent      int // calls charged to the present budget; wrong credentials cost nothing
 	Lapses     int // holders that went silent past their lease
 	Deliveries int // arrivals that led to a write; the rest is counted in metrics alone
+	Redrives   int // times that an operator put it to work again
 
 	Holder     string // the token of the claim in flight
 	LeaseUntil Moment
@@ -179,7 +186,8 @@ type Entry struct {
 	Wake       Moment // when the ledger itself looks at it: its due, or the takeover from a silent broker
 	Owner      Owner
 
-	Deadline    time.Time // zero for none; fixed when the entry is born
+	NotBefore   time.Time // zero for at once; fixed when the entry is born
+	Deadline    time.Time // zero for none; fixed when the entry is born, and moved only by a person who redrives it
 	DoubtSince  time.Time // start of the first lease whose call may have been accepted; zero for no doubt
 	AskAt       Moment    // while unknown: when its provider is asked next whether it took it; zero for never
 	Asked       int       // questions in a row that the provider answered with "not found"

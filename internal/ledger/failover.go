@@ -29,6 +29,33 @@ func (f Failover) overtook(e Entry, now time.Time) bool {
 	return f.happened() && !e.InDoubt() && e.Due.On(now).Before(f.Noticed)
 }
 
+// overtookDead tells whether a dead letter may have been put to work again, or sent before it died, in what was
+// forgotten: it was published before the change, and nobody has claimed it since. (What was recorded beside it
+// since, a bounce, say, proves nothing.) Where nobody says when a broker's dead letter was published, it may have
+// been before.
+func (f Failover) overtookDead(e Entry, now time.Time) bool {
+	claimedSince := !e.ClaimedAt.IsZero() && !e.ClaimedAt.On(now).Before(f.Noticed)
+	if !f.happened() || claimedSince {
+		return false
+	}
+	undated := e.Class == ClassBroker && !e.Published.Before(e.FirstSeen.Truncate(time.Microsecond))
+	return e.Published.Before(f.Noticed) || undated && e.FirstSeen.Before(f.Noticed.Add(f.Window))
+}
+
+// forgottenDead is what becomes of such a dead letter. Its forgotten send went where its channel led then: where
+// that is not where it leads now, nobody can say at which of the two to repeat it.
+func forgottenDead(e Entry, r Rules, now time.Time) Entry {
+	since := e.Published // it may have been sent before it died, where its death is dated after the change
+	if e.Updated.Before(r.Failover.Noticed) {
+		since = e.Updated
+	}
+	if e.Fingerprint != "" && e.Provider != r.Channel.Provider {
+		e.Class = ClassUnknown
+		return hold(doubted(e, later(since, r.Failover.Noticed.Add(-r.Failover.Window))), ReasonLedgerChanged, r)
+	}
+	return forgotten(e, since, r, now)
+}
+
 // forgotten is what becomes of an entry whose send may have been forgotten: in doubt since the first moment
 // at which that may have begun, at the provider that would have got it. Nothing is assumed sent here: there
 // is no attempt to assume it of.

@@ -8,7 +8,8 @@ type Gate struct {
 	Provider    string
 	ClosedUntil Moment
 	Class       Class  // why it closed last: credentials, throttled or unreachable
-	By          string // who moved it last: "outcome", or a person
+	By          string // who moved it last: "outcome", or the person who paused or resumed it
+	Paused      bool   // by a person, until a person resumes it; what closed it beside that stands
 	Strikes     int    // closings in a row; while above 0, one delivery tries at each opening
 	Version     int64  // 0 while no store knows it
 	Updated     time.Time
@@ -44,8 +45,14 @@ type GateView struct {
 	Class Class
 }
 
+// pausedLook is when it is worth looking again at a provider that a person paused: nobody knows how long.
+const pausedLook = time.Minute
+
 // View tells what the gate says at the ledger's now.
 func (g Gate) View(now time.Time) GateView {
+	if g.Paused {
+		return GateView{Wait: pausedLook, Class: g.Class}
+	}
 	if wait := g.ClosedUntil.On(now).Sub(now); !g.ClosedUntil.IsZero() && wait > 0 {
 		return GateView{Wait: wait, Class: g.Class}
 	}
@@ -62,11 +69,11 @@ func (g Gate) Probing(r GateRules) Gate {
 // which a throttling provider is left alone for; inRow is how many calls in a row were unreachable, this
 // one included; probe tells that the call was the one that tried the gate.
 func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r GateRules, now time.Time) (Gate, bool) {
+	if g.Paused {
+		return g, false // what was under way when it was paused tells nothing that a person does not know
+	}
 	left := g.View(now).Wait
 	closed := left > 0
-	if closed && g.By != "" && g.By != byOutcome {
-		return g, false // a person closed it, and opens it
-	}
 	if closed && !probe && (result == ResultCredentials || result == ResultUnreachable) {
 		return g, false // it began before the gate closed, and tells what the gate knows
 	}
@@ -95,6 +102,27 @@ func (g Gate) After(result Result, wait time.Duration, inRow int, probe bool, r 
 	default:
 		return g, false
 	}
+}
+
+// Pause stops all calls to a provider until a person resumes it, and Resume ends that and whatever else closed
+// the gate: the person says that it is worth a try. What waits stays waiting and uses no attempts meanwhile.
+// Each comes with its line for the audit.
+func (g Gate) Pause(act Act) (Gate, Act) {
+	next := g
+	next.Paused, next.By = true, act.By
+	return next, g.steered(next, "pause", act)
+}
+
+// Resume : see [Gate.Pause].
+func (g Gate) Resume(act Act) (Gate, Act) {
+	next := Gate{Provider: g.Provider, Version: g.Version, By: act.By}
+	return next, g.steered(next, "resume", act)
+}
+
+func (g Gate) steered(next Gate, verb string, act Act) Act {
+	act.Verb = verb + ":" + g.Provider
+	act.Before, act.After = g.standing(), next.standing()
+	return act
 }
 
 func (g Gate) strike(class Class, wait time.Duration) Gate {

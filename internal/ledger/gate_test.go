@@ -155,3 +155,84 @@ func TestAGateThatOpensAgainStartsFromTheBeginning(t *testing.T) {
 		t.Errorf("closed for %v", closedFor(g))
 	}
 }
+
+func pausing() Act { return Act{ID: "act-1", By: "ada", Role: "operator", Why: "their maintenance"} }
+
+// gates are every kind that a person may find.
+func gates() map[string]Gate {
+	return map[string]Gate{
+		"never closed":    {Provider: "mail"},
+		"open":            {Provider: "mail", Version: 3, By: "outcome"},
+		"throttled":       gate(ClassThrottled, 0, time.Minute),
+		"struck":          gate(ClassCredentials, 3, 8*time.Minute),
+		"over, one tries": gate(ClassUnreachable, 2, -time.Second),
+	}
+}
+
+func TestAPausedGateLetsNobodyThrough(t *testing.T) {
+	for name, g := range gates() {
+		paused, act := g.Pause(pausing())
+		for _, later := range []time.Duration{0, time.Second, time.Hour, 1000 * time.Hour} {
+			if got := paused.View(noon().Add(later)); got != (GateView{Wait: time.Minute, Class: g.Class}) {
+				t.Errorf("%s, after %v: %+v", name, later, got)
+			}
+		}
+		want := g // whatever closed it stands beneath
+		want.Paused, want.By = true, "ada"
+		if paused != want {
+			t.Errorf("%s: %+v, want %+v", name, paused, want)
+		}
+		if act.Verb != "pause:mail" || act.Identity != (Identity{}) || act.By != "ada" || act.Why != "their maintenance" || act.ID != "act-1" || act.Role != "operator" {
+			t.Errorf("%s: the audit says %+v", name, act)
+		}
+		for _, result := range Results() {
+			for _, probe := range []bool{false, true} {
+				if after, news := paused.After(result, time.Hour, 9, probe, gateRules(), noon()); news || after != paused {
+					t.Errorf("%s: %s, probe %t, moves it: %+v", name, result, probe, after)
+				}
+			}
+		}
+		again, _ := paused.Pause(Act{By: "bob"})
+		if want.By = "bob"; again != want {
+			t.Errorf("%s, paused twice: %+v", name, again)
+		}
+	}
+}
+
+func TestResumeOpensAGateWhateverClosedIt(t *testing.T) {
+	for name, g := range gates() {
+		paused, _ := g.Pause(pausing())
+		for what, closed := range map[string]Gate{"paused": paused, "not paused": g} {
+			by := pausing()
+			by.By = "bob"
+			open, act := closed.Resume(by)
+			if open != (Gate{Provider: "mail", Version: g.Version, By: "bob"}) || open.View(noon()) != (GateView{Open: true}) {
+				t.Errorf("%s, %s: %+v", name, what, open)
+			}
+			if act.Verb != "resume:mail" || act.By != "bob" || act.Why != "their maintenance" {
+				t.Errorf("%s, %s: the audit says %+v", name, what, act)
+			}
+			if next, _ := open.After(ResultCredentials, 0, 0, false, gateRules(), noon()); closedFor(next) != time.Minute || next.By != "outcome" {
+				t.Errorf("%s, %s: it does not start from the beginning: %+v", name, what, next)
+			}
+		}
+	}
+}
+
+func TestTheAuditOfAGateTellsWhatStoodBeneath(t *testing.T) {
+	for name, row := range map[string]struct {
+		gate                    Gate
+		before, between, opened string
+	}{
+		"open":   {Gate{Provider: "mail"}, `{"paused":false}`, `{"paused":true}`, `{"paused":false}`},
+		"struck": {gate(ClassCredentials, 1, time.Hour), `{"paused":false,"closed_until":"2031-03-04T13:00:00Z","class":"credentials"}`, `{"paused":true,"closed_until":"2031-03-04T13:00:00Z","class":"credentials"}`, `{"paused":false}`},
+	} {
+		paused, act := row.gate.Pause(pausing())
+		if act.Before != row.before || act.After != row.between {
+			t.Errorf("%s: paused from %s to %s", name, act.Before, act.After)
+		}
+		if _, act := paused.Resume(pausing()); act.Before != row.between || act.After != row.opened {
+			t.Errorf("%s: resumed from %s to %s", name, act.Before, act.After)
+		}
+	}
+}

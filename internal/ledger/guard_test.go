@@ -23,10 +23,12 @@ func TestAThrottledStragglerDoesNotShortenAClosing(t *testing.T) {
 
 // A call that was in flight when a person closed the gate says nothing about why they did.
 func TestNoCallOpensWhatAPersonClosed(t *testing.T) {
-	paused := Gate{Provider: "mail", ClosedUntil: At(noon().Add(24 * time.Hour)), By: "ada", Strikes: 1, Version: 4}
+	paused := Gate{Provider: "mail", Paused: true, By: "ada", Strikes: 1, Version: 4}
 	for _, r := range Results() {
-		if g, _ := paused.After(r, time.Second, 9, false, gateRules(), noon()); closedFor(g) < 24*time.Hour {
-			t.Errorf("%s: closed for %v", r, closedFor(g))
+		for _, probe := range []bool{false, true} {
+			if g, news := paused.After(r, time.Second, 9, probe, gateRules(), noon()); news || g != paused || g.View(noon()).Open {
+				t.Errorf("%s, probe %t: %+v", r, probe, g)
+			}
 		}
 	}
 }

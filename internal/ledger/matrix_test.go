@@ -17,12 +17,13 @@ type cell struct {
 	late  bool
 	calls Result // of Settle and Late
 
-	proves   bool    // its provider took it
-	finding  Finding // of Asked
-	asks     bool    // it is Asked
-	verdict  Verdict // of Resolve
-	moves    bool    // false for what is only recorded beside it
-	failover bool    // its claim may have been forgotten
+	proves   bool       // its provider took it
+	finding  Finding    // of Asked
+	asks     bool       // it is Asked
+	verdict  Verdict    // of Resolve
+	moves    bool       // false for what is only recorded beside it
+	failover bool       // its claim may have been forgotten
+	by       *Reopening // of Reopen and Close
 }
 
 func (c cell) String() string {
@@ -90,9 +91,10 @@ func places() []Entry {
 }
 
 func TestTheWholeMatrixKeepsThePromises(t *testing.T) {
-	cells, wrong := 0, 0
+	cells, wrong, ops := 0, 0, map[string]int{}
 	judge := func(c cell, change Change) {
 		cells++
+		ops[c.op]++
 		c.proves = c.proves || c.calls == ResultAccepted
 		for _, fault := range faults(c, change) {
 			if wrong++; wrong < 20 {
@@ -107,6 +109,11 @@ func TestTheWholeMatrixKeepsThePromises(t *testing.T) {
 			}
 			operate(e, r, judge)
 		})
+	}
+	for _, op := range []string{"reopen", "close", "discard", "erase", "purge", "gave up", "cancel", "arm"} {
+		if ops[op] == 0 {
+			t.Errorf("the matrix holds no %s", op)
+		}
 	}
 	if cells < 400_000 {
 		t.Errorf("only %d cells: the matrix has lost an axis", cells)
@@ -142,6 +149,8 @@ func operate(e Entry, r Rules, judge func(cell, Change)) {
 		judge(cell{found: e, rules: r, op: "cancel", moves: true}, change)
 	}
 	reconcile(e, r, judge)
+	e.UserID = "user-77"
+	steer(e, r, judge)
 }
 
 // faults are the promises that one transition breaks. They are said here once more, from what is promised and
@@ -166,7 +175,7 @@ func faults(c cell, change Change) (found []string) {
 		rule(false, err.Error())
 	}
 	rule(now.Identity == was.Identity && now.SendKey == was.SendKey && now.ContentHash == was.ContentHash &&
-		now.Deadline.Equal(was.Deadline) && now.Published.Equal(was.Published) && now.Version == was.Version,
+		now.Deadline.Equal(c.due()) && now.Published.Equal(was.Published) && now.Version == was.Version,
 		"what is frozen moved")
 	rule(!was.CancelAsked || now.CancelAsked, "the cancel mark is gone")
 	rule(now.State == Sending || change.Event != nil || c.op == "arm", "it moved, and nothing is told")
@@ -196,7 +205,7 @@ func faults(c cell, change Change) (found []string) {
 	// Rest.
 	rule(was.State != Sent || now.State == Sent, "sent, and not final")
 	rule(was.State != Dropped || now.State == Dropped || proven, "dropped, and not final")
-	rule(was.State != Dead || now.State == Dead || proven || c.op == "cancel", "a dead letter was raised")
+	rule(was.State != Dead || now.State == Dead || proven || now.State == Dropped && (c.op == "cancel" || steers(c)) || c.op == "reopen", "a dead letter was raised")
 	rule(was.State != Unknown || now.State == Unknown || proven || person || risk, "unknown, and decided by nobody")
 	rule(!proven || now.State == Sent && now.Missing != MissingAssumed, "proof of acceptance, and not sent")
 	rule(now.State != Sent || was.State == Sent || proven || assumes(c) || c.verdict == VerdictSent, "sent without proof or policy")
@@ -205,9 +214,9 @@ func faults(c cell, change Change) (found []string) {
 	waits := now.State == Waiting
 	rule(!waits || !now.CancelAsked || was.State != Sending, "waits for an attempt after a cancel")
 	due, wake := now.Due.On(noon()), now.Wake.On(noon())
-	if now != was && waits && !was.Deadline.IsZero() && c.moves && noon().Before(was.Deadline) {
-		rule(due.Before(was.Deadline) || now.Due == was.Due, "waits past the deadline")
-		rule(wake.Before(was.Deadline) || now.Wake == was.Wake || now.Wake == was.Due, "looked at past the deadline")
+	if now != was && waits && !now.Deadline.IsZero() && c.moves && noon().Before(now.Deadline) {
+		rule(due.Before(now.Deadline) || now.Due == was.Due, "waits past the deadline")
+		rule(wake.Before(now.Deadline) || now.Wake == was.Wake || now.Wake == was.Due, "looked at past the deadline")
 	}
 	rule(!waits || !wake.Before(due), "looked at before its due")
 	rule(!waits || now.Owner != OwnerLedger || wake.Equal(due), "ours, and not looked at when due")
@@ -218,12 +227,20 @@ func faults(c cell, change Change) (found []string) {
 	// Counts.
 	called := settles && c.calls != ResultNotCalled
 	charged := called && c.calls != ResultCredentials
-	anew := c.verdict == VerdictNotSent // a fresh budget
+	anew := c.verdict == VerdictNotSent || c.op == "reopen" // a fresh budget
 	rule(now.Attempts == was.Attempts+count(called), "attempts miscounted")
 	rule(!anew && now.Spent == was.Spent+count(charged) || anew && now.Spent == 0, "budget mischarged")
 	rule(now.Lapses == was.Lapses || anew && now.Lapses == 0 || lapses && now.Lapses == was.Lapses+1 && change.Event.Kind == EventLapse, "lapses miscounted")
 	rule(c.moves || proven || now == was, "what is only recorded moved it")
-	return append(found, doubtFaults(c, change)...)
+	return append(append(found, doubtFaults(c, change)...), steeredFaults(c, change)...)
+}
+
+// due is the deadline that an entry has to have afterwards: its own, unless a person grants it another.
+func (c cell) due() time.Time {
+	if c.op == "reopen" && !c.by.Deadline.IsZero() {
+		return c.by.Deadline
+	}
+	return c.found.Deadline
 }
 
 // assumes tells whether the type's policy lets an unknown call count as sent.

@@ -43,6 +43,10 @@ func meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	switch {
 	case e.Absent() && v.Birth == nil:
 		return Step{Verb: Answer}
+	case v.GaveUp:
+		return inherit(e, v, f, r)
+	case v.Origin == OriginRedrive && !e.Absent():
+		return Step{Verb: Answer} // what could be read at last stands already
 	case e.Absent():
 		return bear(*v.Birth, v, f, r, now)
 	case e.Lapsed(now):
@@ -54,6 +58,24 @@ func meet(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	default:
 		return Step{Verb: Answer}
 	}
+}
+
+// inherit takes in what its broker gave up on: as a dead letter, or, where there is an entry, by ending the
+// wait for a broker that will not come back. Nothing else about an entry changes.
+func inherit(e Entry, v Visit, f Facts, r Rules) Step {
+	switch {
+	case e.State == Waiting && e.BrokerRetries():
+		return swap(takeOver(e, ReasonTakenOver), decision(v))
+	case !e.Absent():
+		return Step{Verb: Answer}
+	}
+	born := *v.Birth
+	born.Deliveries, born.Owner, born.Provider = 1, OwnerLedger, r.Channel.Provider
+	why := Admission{Refusal: Dead, Class: ClassBroker, Reason: ReasonGivenUp}
+	if f.Admission.Refusal != "" && f.Admission.Reason != ReasonExpired {
+		why = f.Admission // an operator may grant a new deadline, and nothing else
+	}
+	return create(refuse(born, why, r), v)
 }
 
 // dueFor tells whether a waiting entry is due for this visitor: a broker's entry is due for the ledger
@@ -86,6 +108,10 @@ func bear(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	}
 	if v.Origin == OriginPush && r.RetriesBy == OwnerLedger {
 		return create(rest(e, 0, ReasonLedgerRetries, r, now), v)
+	}
+	if v.Origin == OriginRedrive {
+		e.Owner = OwnerLedger
+		return create(rest(e, 0, ReasonRedriven, r, now), v)
 	}
 	switch {
 	case r.AsksRelevance && f.Relevance == RelevanceUnasked:
@@ -125,6 +151,7 @@ func take(e Entry, v Visit, f Facts, r Rules, now time.Time) Step {
 	switch refusal {
 	case "":
 	case ReasonUnroutable:
+		e.Code = ""
 		return swap(refuse(e, Admission{Refusal: Dead, Class: ClassUnroutable, Reason: refusal}, r), decision(v))
 	case ReasonProviderGone:
 		// It may come back with the next configuration. Its window is not known without it, and its
@@ -200,7 +227,7 @@ func Lapse(e Entry, by Visit, r Rules, now time.Time) Change {
 func lapsed(e Entry, r Rules, now time.Time) Entry {
 	started := e.ClaimedAt.On(now)
 	e.Lapses++
-	e.Class = ClassUnknown
+	e.Class, e.Code = ClassUnknown, ""
 	if e.Lapses >= r.MaxLapses {
 		return hold(doubted(e, started), ReasonTooManyLapses, r)
 	}
@@ -348,7 +375,10 @@ func told(e Entry, event *Event) *Event {
 }
 
 func decision(v Visit) *Event {
-	return &Event{Kind: EventDecision, Origin: v.Origin, Source: v.Source, Message: v.Message, Count: v.Count}
+	return &Event{
+		Kind: EventDecision, Origin: v.Origin, Source: v.Source, Message: v.Message, Count: v.Count,
+		Outcome: Outcome{Cause: v.GaveUpBy},
+	}
 }
 
 func lapseEvent(e Entry, v Visit) *Event {

@@ -271,3 +271,128 @@ func TestAClaimBindsTheProviderAndOpensALease(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// gaveUp is a visit that brings what its broker keeps in its dead-letter queue.
+func gaveUp(changes ...func(*Entry)) Visit {
+	v := visit(OriginPush)
+	v.GaveUp = true
+	for _, change := range changes {
+		change(v.Birth)
+	}
+	return v
+}
+
+func TestWhatABrokerGaveUpOnIsBornDead(t *testing.T) {
+	givenUp := standing{Dead, ClassBroker, ReasonGivenUp}
+	refused := func(s State, c Class, why Reason) Admission { return Admission{Refusal: s, Class: c, Reason: why} }
+	for name, row := range map[string]struct {
+		birth     func(*Entry)
+		admission Admission
+		rules     Rules
+		want      standing
+	}{
+		"in time":                       {asIs, Admission{}, rules(Idempotent), givenUp},
+		"expired: a redrive may grant":  {deadlineIn(-time.Hour), refused(Dropped, "", ReasonExpired), rules(Blind), givenUp},
+		"older than the memory":         {asIs, refused(Dropped, "", ReasonBeforeMemory), rules(Blind), standing{Dropped, "", ReasonBeforeMemory}},
+		"before the cut-over":           {asIs, refused(Dropped, "", ReasonBeforeCutOff), rules(Blind), standing{Dropped, "", ReasonBeforeCutOff}},
+		"too far ahead":                 {asIs, refused(Dead, ClassPermanent, ReasonTooFarAhead), rules(Blind), standing{Dead, ClassPermanent, ReasonTooFarAhead}},
+		"unreadable":                    {asIs, refused(Dead, ClassMalformed, ReasonMalformed), rules(Blind), standing{Dead, ClassMalformed, ReasonMalformed}},
+		"no provider for it":            {asIs, Admission{}, rules(Blind, func(r *Rules) { r.Channel = Route{} }), givenUp},
+		"nobody asks whether wanted":    {asIs, Admission{}, rules(Blind, func(r *Rules) { r.AsksRelevance = true }), givenUp},
+		"of before the database change": {asIs, Admission{}, rules(Blind, afterFailover), givenUp},
+		"from a source of ours":         {asIs, Admission{}, rules(Blind, func(r *Rules) { r.RetriesBy = OwnerLedger }), givenUp},
+	} {
+		v := gaveUp(row.birth)
+		v.NotYet = noon().Add(time.Minute) // nobody waits for it
+		step := Meet(Entry{}, v, Facts{Admission: row.admission}, row.rules, noon())
+		e := step.Change.Entry
+		if step.Verb != Create || step.Change.Payload != v.Payload {
+			t.Fatalf("%s: verb %d, payload %v", name, step.Verb, step.Change.Payload)
+		}
+		mustStand(t, e, row.want)
+		if e.Deliveries != 1 || e.Owner != OwnerLedger || e.Provider != row.rules.Channel.Provider || e.Fingerprint != "" || !e.Deadline.Equal(v.Birth.Deadline) {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if ev := step.Change.Event; ev.Origin != OriginPush || ev.State != e.State || ev.Reason != e.Reason || ev.Message != "m-1" {
+			t.Errorf("%s: told as %+v", name, ev)
+		}
+		if reply := ReplyFor(stored(step.Change, noon()), noon()); !reply.Ack {
+			t.Errorf("%s: it is kept, and not acked", name)
+		}
+	}
+	if v := (Visit{Origin: OriginPush, GaveUp: true}); Meet(Entry{}, v, ready(), rules(Blind), noon()).Verb != Answer {
+		t.Error("a visit that brings nothing makes something")
+	}
+}
+
+func TestABrokerThatGaveUpIsWaitedForNoLonger(t *testing.T) {
+	for name, found := range map[string]Entry{
+		"due":               entry(Waiting),
+		"due later":         entry(Waiting, dueIn(time.Minute)),
+		"in doubt":          entry(Waiting, doubted(time.Minute)),
+		"cancelled":         entry(Waiting, cancelAsked),
+		"past its deadline": entry(Waiting, deadlineIn(-time.Second)),
+	} {
+		f := ready()
+		f.Admission = Admission{Refusal: Dropped, Reason: ReasonExpired}
+		step := Meet(found, gaveUp(), f, rules(Idempotent), noon())
+		want := found
+		want.Owner, want.Wake, want.Reason, want.Deliveries = OwnerLedger, found.Due, ReasonTakenOver, 1
+		if step.Verb != Swap || step.Change.Entry != want {
+			t.Errorf("%s: verb %d\n%+v, want\n%+v", name, step.Verb, step.Change.Entry, want)
+		}
+		if ev := step.Change.Event; ev.Reason != ReasonTakenOver || ev.State != Waiting || ev.Origin != OriginPush {
+			t.Errorf("%s: told as %+v", name, ev)
+		}
+	}
+}
+
+func TestABrokerThatGaveUpChangesNothingElse(t *testing.T) {
+	all := everywhere()
+	all["waiting, ours"] = entry(Waiting, ownedBy(OwnerLedger))
+	all["sending"], all["sending, ours"] = entry(Sending), entry(Sending, ownedBy(OwnerLedger))
+	all["sending, lapsed"] = entry(Sending, lapsed) // the sweep finds it; the ledger owns what comes after, by its wake
+	delete(all, "waiting")
+	delete(all, "waiting, in doubt")
+	for name, found := range all {
+		for _, r := range []Rules{rules(Idempotent), rules(Blind, onUnknown(Resend)), rules(Lookup, afterFailover)} {
+			if step := Meet(found, gaveUp(), ready(), r, noon()); step.Verb != Answer || step.Change != (Change{}) {
+				t.Errorf("%s: verb %d, %+v", name, step.Verb, step.Change.Entry)
+			}
+		}
+	}
+}
+
+// What could be read at last is put to wait like any other dead letter: only the worker calls, at its pace.
+func TestWhatARedriveBringsWaitsForTheWorker(t *testing.T) {
+	r := rules(Blind)
+	f := ready()
+	e := Meet(Entry{}, visit(OriginRedrive), f, r, noon()).Change.Entry
+	mustStand(t, e, standing{Waiting, "", ReasonRedriven})
+	if e.Owner != OwnerLedger || e.Due != In(0) || e.Wake != In(0) || e.Redrives != 0 || e.Attempts != 0 {
+		t.Errorf("%+v", e)
+	}
+	f.Admission = Admission{Refusal: Dropped, Reason: ReasonExpired}
+	mustStand(t, Meet(Entry{}, visit(OriginRedrive), f, r, noon()).Change.Entry, standing{Dropped, "", ReasonExpired})
+	mustStand(t, Meet(Entry{}, visit(OriginRedrive), ready(), rules(Blind, func(r *Rules) { r.Channel = Route{} }), noon()).Change.Entry,
+		standing{Dead, ClassUnroutable, ReasonUnroutable})
+	// It may have been read, and sent, in what the database forgot.
+	v := visit(OriginRedrive)
+	v.Birth.Published = noon().Add(-2 * time.Minute)
+	mustStand(t, Meet(Entry{}, v, ready(), rules(Blind, afterFailover), noon()).Change.Entry, standing{Unknown, ClassUnknown, ReasonLedgerChanged})
+	v = visit(OriginRedrive)
+	v.NotYet = noon().Add(time.Minute)
+	mustStand(t, Meet(Entry{}, v, ready(), r, noon()).Change.Entry, standing{Waiting, "", ReasonScheduled})
+}
+
+// It may stand already, by a delivery that could be read at once; then nobody's turn comes earlier for that.
+func TestWhatARedriveBringsAndStandsAlreadyIsLeftAlone(t *testing.T) {
+	all := everywhere()
+	all["waiting, due, ours"] = entry(Waiting, ownedBy(OwnerLedger))
+	all["sending, lapsed"] = entry(Sending, lapsed)
+	for name, found := range all {
+		if step := Meet(found, visit(OriginRedrive), ready(), rules(Idempotent), noon()); step.Verb != Answer || step.Change != (Change{}) {
+			t.Errorf("%s: verb %d, %+v", name, step.Verb, step.Change.Entry)
+		}
+	}
+}

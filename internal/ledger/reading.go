@@ -22,6 +22,8 @@ type Query struct {
 	Type          string
 	Channel       string
 	Provider      string
+	Code          string
+	Conflict      bool      // only what other content came under
 	From, To      time.Time // first seen in [From, To)
 	After         *Position // continue behind this entry
 	Limit         int       // at most so many, at least 1
@@ -84,4 +86,43 @@ type Cancelled struct {
 	Entry     Entry
 	Result    CancelResult
 	Tombstone bool // it was cancelled before its first delivery
+}
+
+// Group is what dead letters of one cause have in common.
+type Group struct {
+	Class     Class
+	Provider  string
+	Code      string // the provider's own; empty where it gave none
+	Type      string
+	Count     int64
+	FirstDied time.Time
+	LastDied  time.Time
+	Sample    Identity // the one that died last
+}
+
+// ProviderView is a provider as an operator sees it.
+type ProviderView struct {
+	Name     string
+	Contract Contract
+	Gate     Gate
+	Open     bool    // the gate lets calls through now
+	Capacity int     // calls in flight that one replica makes
+	InFlight int     // of this replica
+	Rate     float64 // calls a second of one replica; 0 for no limit
+	Ready    int64   // waiting entries that are due now
+}
+
+// AuditQuery selects acts, newest first. Empty fields do not narrow.
+type AuditQuery struct {
+	By       string
+	Verb     string
+	From, To time.Time // done in [From, To)
+	After    *ActPlace // continue behind this act
+	Limit    int       // at most so many, at least 1
+}
+
+// ActPlace is a place in the audit, which is ordered by time, then id, both falling.
+type ActPlace struct {
+	At time.Time
+	ID string
 }

@@ -48,15 +48,9 @@ func Resolve(e Entry, by Resolution, now time.Time) (Change, error) {
 		return Change{}, ErrNotInDoubt
 	}
 	next := resolved(e, by, now)
-	act := by.Act
-	act.Identity, act.Verb = e.Identity, "resolve:"+string(by.Verdict)
-	written := next
-	written.Version++
-	act.Before, act.After = standing(e), standing(written)
-	event := decision(Visit{Origin: OriginPerson, Source: by.Act.By})
-	event.Outcome.Receipt = by.Receipt
-	event.State, event.Reason, event.Provider = next.State, next.Reason, e.Provider
-	return Change{Entry: next, Event: event, Act: &act}, nil
+	change := byPerson(e, next, "resolve:"+string(by.Verdict), by.Act)
+	change.Event.Outcome.Receipt = by.Receipt
+	return change, nil
 }
 
 func resolved(e Entry, by Resolution, now time.Time) Entry {

@@ -61,13 +61,15 @@ type Facts struct {
 
 // Visit is one arrival at an entry: by a delivery, by a caller, or by the worker.
 type Visit struct {
-	Origin  Origin
-	Source  string    // the push source, or the caller; empty for the worker
-	Message string    // the delivery's message id
-	Count   int       // the broker's delivery counter
-	Birth   *Entry    // the entry as it would be born; nil for the worker, who brings nothing
-	NotYet  time.Time // not_before of what was brought; zero for none
-	Payload *Payload  // what was brought; nil for the worker
+	Origin   Origin
+	Source   string    // the push source, or the caller; empty for the worker
+	Message  string    // the delivery's message id
+	Count    int       // the broker's delivery counter
+	Birth    *Entry    // the entry as it would be born; nil for the worker, who brings nothing
+	GaveUp   bool      // the broker gave up on what it brings, and kept it in its dead-letter queue
+	GaveUpBy string    // the subscription or queue that did, in the broker's own word; may be empty
+	NotYet   time.Time // not_before of what was brought; zero for none
+	Payload  *Payload  // what was brought; nil for the worker
 }
 
 // route is the one that a claim would take, or why there is none.

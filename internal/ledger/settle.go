@@ -36,6 +36,9 @@ func settled(e Entry, a Attempt, r Rules, now time.Time) Entry {
 	if spends(result) {
 		e.Spent++
 	}
+	if result != ResultNotCalled {
+		e.Code = a.Outcome.Code
+	}
 	switch result {
 	case ResultAccepted:
 		return accepted(e, a.Outcome.Receipt, ReasonAccepted)
@@ -66,7 +69,7 @@ func spends(result Result) bool {
 // accepted ends every doubt.
 func accepted(e Entry, receipt string, why Reason) Entry {
 	e = still(e)
-	e.State, e.Reason, e.Class = Sent, why, ""
+	e.State, e.Reason, e.Class, e.Code = Sent, why, "", ""
 	e.Receipt, e.Missing = receipt, ""
 	if receipt == "" {
 		e.Missing = MissingUnread
@@ -118,7 +121,7 @@ func unproven(e Entry, started time.Time, why Reason, wait time.Duration, r Rule
 		return hold(e, why, r)
 	case r.OnUnknown == AssumeSent:
 		e = still(e)
-		e.State, e.Reason, e.Missing, e.Class = Sent, ReasonAssumed, MissingAssumed, ""
+		e.State, e.Reason, e.Missing, e.Class, e.Code = Sent, ReasonAssumed, MissingAssumed, "", ""
 		e.DoubtSince = time.Time{}
 		return e
 	case r.OnUnknown == Resend && e.Spent < r.MaxAttempts && earlier.IsZero():

@@ -210,3 +210,33 @@ func TestAnOutcomeIsToldWithItsEvidence(t *testing.T) {
 		t.Errorf("not called is told as %+v", ev)
 	}
 }
+
+// The code says why it failed last, in the provider's own word: what is sent has none, and what called nobody
+// has learned none.
+func TestAnEntryKeepsTheCodeOfItsLastFailure(t *testing.T) {
+	for result, want := range map[Result]string{
+		ResultAccepted: "", ResultRefused: "new", ResultGone: "new", ResultCredentials: "new", ResultThrottled: "new",
+		ResultUnreachable: "new", ResultUnknown: "new", ResultNotCalled: "old",
+	} {
+		found := entry(Sending, func(e *Entry) { e.Code, e.Redrives = "old", 2 })
+		a := attempt(result, time.Second)
+		a.Outcome.Code = "new"
+		e := Settle(found, a, rules(Blind), noon()).Entry
+		if result != ResultNotCalled {
+			if a.Outcome.Code = ""; Settle(found, a, rules(Blind), noon()).Entry.Code != "" {
+				t.Errorf("%s: a failure without a code keeps the one before", result)
+			}
+		}
+		if e.Code != want || e.Redrives != 2 {
+			t.Errorf("%s: code %q, want %q; %d redrives", result, e.Code, want, e.Redrives)
+		}
+		if late := Late(e, attempt(ResultAccepted, 0)).Entry; late.Code != "" || late.Redrives != 2 {
+			t.Errorf("%s, then accepted: code %q, %d redrives", result, late.Code, late.Redrives)
+		}
+	}
+	a := attempt(ResultUnknown, 0)
+	a.Outcome.Code = "new"
+	if e := Settle(entry(Sending), a, rules(Blind, onUnknown(AssumeSent)), noon()).Entry; e.State != Sent || e.Code != "" {
+		t.Errorf("assumed: %s with code %q", e.State, e.Code)
+	}
+}

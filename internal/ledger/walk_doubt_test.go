@@ -200,3 +200,126 @@ func (d *doubts) comesToRest() {
 	}
 	d.fault("its provider is asked without end: %+v", d.entry)
 }
+
+// TestRandomWalksThroughDeadLettersNeverSendTwice is the same walk once more, where operators redrive, discard
+// and erase by what they saw some time ago, payloads are purged, and a broker gives up on what it brought.
+func TestRandomWalksThroughDeadLettersNeverSendTwice(t *testing.T) {
+	const walks, steps = 1500, 200
+	all := map[string]int{}
+	for seed := range uint64(walks) {
+		w := newWorld(seed)
+		w.cancels, w.gaveUps, w.deadly = w.chance(5), pick(w, 0, 0, 10, 40), pick(w, 0, 30, 70)
+		o := &operators{doubts: &doubts{world: w}, reached: all, purges: w.chance(30), erases: w.chance(10), most: pick(w, 1, mostRedrives)}
+		for range steps {
+			switch roll := w.rng.IntN(100); {
+			case roll < 20 && w.exists:
+				w.n++
+				o.step()
+			case roll < 30 && w.exists:
+				w.n++
+				o.doubts.step()
+			default:
+				w.step()
+			}
+			o.sentStays()
+		}
+		w.settleDown()
+		o.comesToRest()
+		if len(w.faults) > 0 {
+			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "; "), strings.Join(w.told, "\n"))
+		}
+		all["calls"] += len(w.calls)
+		all["sent after a redrive"] += count(w.entry.State == Sent && w.entry.Redrives > 0)
+		all["dead after a redrive"] += count(w.entry.State == Dead && w.entry.Redrives > 0)
+		all["gave up, and sent"] += count(w.entry.State == Sent && w.gaveUps > 0 && w.entry.Redrives > 0)
+	}
+	t.Logf("%v", all)
+	for _, what := range []string{
+		"reopened", "prepared", "stale", "discard", "erase", "erase in flight", "purge", "sent after a redrive", "dead after a redrive", "gave up, and sent",
+		string(SkipSent), string(SkipInProgress), string(SkipUnknown), string(SkipDropped), string(SkipMoved), string(SkipPermanent),
+		string(SkipParked), string(SkipPurged), string(SkipExpired), string(SkipUnroutable),
+	} {
+		if all[what] == 0 {
+			t.Errorf("the walks do not reach %q", what)
+		}
+	}
+}
+
+// operators are those who steer, each by what was seen some time ago.
+type operators struct {
+	*doubts
+	laid     Entry   // as a redrive was laid out
+	prepared *Change // a write that was decided on, and is late
+	sent     bool
+	purges   bool
+	erases   bool
+	most     int
+	reached  map[string]int
+}
+
+func (o *operators) step() {
+	switch roll := o.rng.IntN(100); {
+	case roll < 20:
+		o.laid = o.entry
+	case roll < 75:
+		o.redrives()
+	case roll < 85 && o.prepared != nil:
+		o.does("prepared", *o.prepared)
+		o.prepared = nil
+	case roll < 88:
+		if change, err := Discard(o.entry, o.laid.Version, theAct()); err == nil {
+			o.does("discard", change)
+		}
+	case roll < 93 && o.erases:
+		o.reached["erase in flight"] += count(o.entry.State == Sending)
+		if o.does("erase", Erase(o.entry, theAct())); o.cancelledAt == 0 {
+			o.cancelledAt = o.n
+		}
+	case roll >= 93 && o.purges:
+		keep := Retention{Sent: time.Minute, Dead: 2 * time.Minute, Dropped: time.Minute}
+		if keep.Aged(Kept{Entry: o.entry, Payload: o.purgedAt == 0}, o.now) == AgeingPayload {
+			o.does("purge", Purge(o.entry))
+		}
+	}
+}
+
+func (o *operators) does(what string, change Change) {
+	was := o.entry
+	stands := o.write(change, what)
+	o.reached[what] += count(stands)
+	o.reached["stale"] += count(!stands)
+	if o.entry.Redrives > o.most {
+		o.fault("%d redrives of %d", o.entry.Redrives, o.most)
+	}
+	if stands && change.Event.Origin == OriginRedrive && (was.State != Dead || o.purgedAt > 0) {
+		o.fault("a redrive put to work what was %s, purged at step %d", was.State, o.purgedAt)
+	}
+}
+
+// redrives puts an item to work again, at once or with what was decided on some time before.
+func (o *operators) redrives() {
+	by := reopening(o.laid, func(by *Reopening) { by.Kept, by.Permanent, by.Most = o.purgedAt == 0, o.chance(70), o.most })
+	if o.chance(50) {
+		by.Deadline = o.now.Add(pick(o.world, -time.Second, time.Minute, time.Hour))
+	}
+	if !o.now.Before(by.Granted(o.entry).Deadline) {
+		by.Admission = Admission{Refusal: Dropped, Reason: ReasonExpired}
+	}
+	change, skip := Reopen(o.entry, by, o.plan.rules(o.entry), o.now)
+	switch {
+	case skip != "":
+		o.reached[string(skip)]++
+	case o.chance(30):
+		o.prepared = &change
+	default:
+		o.does("reopened", change)
+	}
+}
+
+// sentStays holds what was ever sent to be sent.
+func (o *operators) sentStays() {
+	if o.sent && o.entry.State != Sent {
+		o.fault("it was sent, and is %s", o.entry.State)
+	}
+	o.sent = o.entry.State == Sent
+}

@@ -98,6 +98,9 @@ type world struct {
 	claimed     map[string]int  // the step at which a holder's claim was written
 	settled     map[string]bool // the holders whose own line stands
 
+	gaveUps               int // of 100 pushes, how many come from the broker's dead-letter queue
+	deadly                int // of 100 calls, how many more are refused for good
+	purgedAt              int // the step at which the payload was purged; 0 while it is kept
 	replays, lates, risks int
 	told, faults          []string
 }
@@ -164,7 +167,9 @@ func (w *world) leave(i int) { w.visitors = append(w.visitors[:i], w.visitors[i+
 
 func (w *world) arrive(o Origin) *visitor {
 	v := &visitor{visit: visit(o), holder: fmt.Sprintf("h%d", w.n), plan: w.plan}
+	v.visit.GaveUp = o == OriginPush && w.chance(w.gaveUps)
 	if v.visit.Birth != nil {
+		v.visit.Birth.UserID = "user-77"
 		v.visit.Birth.Deadline = noon().Add(pick(w, 10*time.Minute, 2*time.Hour))
 	}
 	w.visitors = append(w.visitors, v)
@@ -220,6 +225,15 @@ func (w *world) write(c Change, by string) bool {
 	}
 	if c.Event != nil && c.Event.Reason == ReasonRiskTaken {
 		w.riskAt, w.risks = w.n, w.risks+1
+	}
+	if was.Version > 0 && was.UserID == "" && w.entry.UserID != "" {
+		w.fault("an erased person is back")
+	}
+	if w.entry.Redrives < was.Redrives {
+		w.fault("%d redrives after %d", w.entry.Redrives, was.Redrives)
+	}
+	if c.Forget != ForgetNothing && w.purgedAt == 0 {
+		w.purgedAt = w.n
 	}
 	if c.Event != nil && c.Event.Kind == EventLate {
 		w.lates++
@@ -289,6 +303,9 @@ func (w *world) call(v *visitor) {
 	c := call{step: w.n, at: w.now, route: rules.Bound}
 	truth := pick(w, ResultAccepted, ResultAccepted, ResultAccepted, ResultRefused, ResultGone,
 		ResultCredentials, ResultThrottled, ResultThrottled, ResultUnreachable, ResultUnreachable)
+	if w.chance(w.deadly) {
+		truth = pick(w, ResultRefused, ResultGone)
+	}
 	c.accepted = truth == ResultAccepted
 	v.attempt.Outcome.Result = truth
 	if w.chance(40) {
@@ -306,6 +323,9 @@ func (w *world) call(v *visitor) {
 func (w *world) mayCall(v *visitor, to Route) {
 	if w.cancelledAt > 0 && w.cancelledAt < w.claimed[v.holder] {
 		w.fault("%s claimed after the cancel, and calls", v.holder)
+	}
+	if w.purgedAt > 0 && w.purgedAt < w.claimed[v.holder] {
+		w.fault("%s claimed after the purge, and has nothing to send", v.holder)
 	}
 	if !w.now.Before(v.seen.Deadline) {
 		w.fault("%s calls past the deadline", v.holder)

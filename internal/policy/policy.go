@@ -54,6 +54,7 @@ func Birth(r reminder.Reminder, a Arrival, t Type, now time.Time) ledger.Entry {
 		SendKey:       id.SendKey(),
 		ContentHash:   r.ContentHash(),
 		Published:     micro(published),
+		NotBefore:     micro(r.NotBefore),
 		Deadline:      micro(deadline(r, t, published)),
 		Source:        a.Source,
 		CorrelationID: r.CorrelationID,

@@ -17,6 +17,7 @@ import (
 // gates is a ledger's gates, on a clock that is an hour ahead of this host's.
 type gates struct {
 	mu     sync.Mutex
+	acts   []ledger.Act
 	kept   map[string]ledger.Gate
 	writes int
 	tries  int
@@ -33,6 +34,14 @@ func (g *gates) Gates(context.Context) ([]ledger.Gate, time.Time, error) {
 		all = append(all, gate)
 	}
 	return all, time.Now().Add(ahead), g.fails
+}
+
+func (g *gates) SteerGate(ctx context.Context, gate ledger.Gate, act ledger.Act) (ledger.Gate, error) {
+	stands, err := g.SwapGate(ctx, gate)
+	if err == nil {
+		g.acts = append(g.acts, act)
+	}
+	return stands, err
 }
 
 func (g *gates) SwapGate(_ context.Context, gate ledger.Gate) (ledger.Gate, error) {
@@ -58,6 +67,7 @@ func (g *gates) SwapGate(_ context.Context, gate ledger.Gate) (ledger.Gate, erro
 // stub is a provider that says what it is told.
 type stub struct {
 	name  string
+	code  string
 	calls atomic.Int32
 }
 
@@ -65,7 +75,7 @@ func (s *stub) Route() ledger.Route { return ledger.Route{Provider: s.name, Fing
 
 func (s *stub) Send(context.Context, ledger.Shipment) ledger.Outcome {
 	s.calls.Add(1)
-	return ledger.Outcome{Result: ledger.ResultAccepted}
+	return ledger.Outcome{Result: ledger.ResultAccepted, Code: s.code, RequestID: s.code}
 }
 
 // asker is a provider that finds every key, unless it is silent.

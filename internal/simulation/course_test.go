@@ -52,8 +52,10 @@ func (w *world) run() {
 		w.replace(i, w.start(shared))
 	}
 	w.final = shared
+	w.reopensGates()
 	w.calm()
 	w.rest()
+	w.restOfRedrives()
 	w.unaudited()
 	w.end()
 	w.tally.time = time.Since(begun)
@@ -106,7 +108,8 @@ func (w *world) restless() bool {
 			return true
 		}
 	}
-	return false
+	running, _ := w.store().RunningRedrives(context.Background())
+	return running > 0
 }
 
 // canAsk tells whether the provider of an entry can be asked about it, as it is configured in the end.

@@ -1,13 +1,14 @@
-// Package simulation runs the real desks, workers, fleets and sweeps of several replicas over one ledger, in
+// Package simulation runs the real desks, workers, fleets, sweeps, redrives and walks of several replicas over one ledger, in
 // memory or in SQLite, inside a synctest bubble, against providers that know the truth and do not always tell it.
 //
 // A seed draws a scenario: who sends what and how often, who cancels, which replica crashes between any
 // two steps, is paused past its lease, loses the reply of a commit or cannot reach the ledger, how the
 // ledger's clock runs, when it fails over, which gate a person closes, what people decide of what may have been
-// sent, and on what they saw when, what providers answer and report later, and how the configuration changes
+// sent, and on what they saw when, what operators redrive, discard, erase and pause, how long what has come to rest
+// is kept, what providers answer and report later, and how the configuration changes
 // between two lives of a replica. Then the trouble ends, and everything has to come to rest.
 //
-// Invariants that every run checks, the first seven at each write and each call:
+// Invariants that every run checks, most of them at each write and each call:
 //
 //   - an entry's version rises by one with every write;
 //   - a claim takes only what waits or is new, never what a cancel has forbidden, and in doubt only what
@@ -26,6 +27,10 @@
 //     word in it; what a provider reported that it took is sent;
 //   - two receipts in one story raise the alarm of a possible second send; a report is told once;
 //   - what people were told that they decided stands in the audit once, what they were refused does not;
+//   - a redrive puts to work what is dead, kept and as it was laid out, once; an item has one result, and what is told as
+//     reopened was reopened; after a cancel nobody goes on past the item in hand;
+//   - a claim and a call never follow on an erasure or a discard; an erasure leaves nothing of the person;
+//   - what is purged or deleted was at rest for as long as is kept, and what comes again after that is refused for its age;
 //   - everything comes to rest, or is unknown for a reason and its provider was asked; nothing waits past its
 //     deadline and a lease;
 //   - every slot is given back.

@@ -97,6 +97,7 @@ func (w *world) forgets(commit written) {
 	delete(w.barred, id)
 	delete(w.dropped, id)
 	delete(w.proven, id)
+	delete(w.erased, id)
 }
 
 // lately tells whether a reminder's last commits were forgotten so short a time ago that somebody may be

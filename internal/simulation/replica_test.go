@@ -13,6 +13,8 @@ import (
 	"github.com/sendonce/sendonce/internal/policy"
 	"github.com/sendonce/sendonce/internal/provider"
 	"github.com/sendonce/sendonce/internal/reconcile"
+	"github.com/sendonce/sendonce/internal/redrive"
+	"github.com/sendonce/sendonce/internal/retention"
 )
 
 const (
@@ -30,6 +32,8 @@ type replica struct {
 	luck    *dice
 	desk    *deliver.Desk
 	sweep   *reconcile.Desk
+	redrive *redrive.Desk
+	keep    *retention.Desk
 	fleet   *provider.Fleet
 	worker  sync.WaitGroup
 	stop    context.CancelFunc
@@ -41,7 +45,9 @@ type replica struct {
 func (w *world) start(p plan) *replica {
 	life := len(w.everybody) + 1
 	r := &replica{w: w, name: fmt.Sprintf("d%d", life), luck: w.dice(aReplica + life)}
+	w.mu.Lock()
 	w.everybody = append(w.everybody, r)
+	w.mu.Unlock()
 	var lanes []provider.Lane
 	for i, account := range p.accounts {
 		timeout := []time.Duration{10 * time.Second, 25 * time.Second}[(i+life)%2]
@@ -53,7 +59,7 @@ func (w *world) start(p plan) *replica {
 	}
 	r.desk = deliver.New(desk(r, r.fleet, p.channels, p.onUnknown, r.name))
 	failovers := reconcile.NewFailovers(r, forgets, nil)
-	r.desk.Epochs, r.desk.Asks = failovers, asks()
+	r.desk.Epochs, r.desk.Asks, r.desk.Memory.Span = failovers, asks(), w.keep.Entry
 	r.desk.Slots, r.desk.Sender = r, r
 	r.desk.Clock = func() time.Time { r.pause(6); return time.Now() }
 	r.desk.Draw = r.luck.float
@@ -62,6 +68,9 @@ func (w *world) start(p plan) *replica {
 	r.stop = stop
 	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second, Draw: r.luck.float}
 	r.sweep = sweeper(r, enquirer{r.fleet, r}, r, r.desk, failovers, 10*time.Second)
+	r.redrive, r.keep = r.letterDesk(failovers), r.cellar()
+	r.worker.Go(func() { r.redrive.Run(ctx) })
+	r.worker.Go(func() { r.keep.Run(ctx) })
 	r.worker.Go(func() { r.sweep.Run(ctx) })
 	r.worker.Go(func() { r.fleet.Run(ctx) })
 	r.worker.Go(func() { worker.Run(ctx) })
@@ -95,6 +104,7 @@ func desk(s store, fleet *provider.Fleet, channels map[string]string, onUnknown 
 		Sources: map[string]deliver.Source{
 			"queue":   {RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeover, AnswerWithin: 9 * time.Second},
 			"ordered": {RetriesBy: ledger.OwnerLedger, AnswerWithin: 9 * time.Second},
+			"buried":  {RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeover, AnswerWithin: 9 * time.Second, DeadLetters: true},
 		},
 		Callers: deliver.Source{RetriesBy: ledger.OwnerLedger, AnswerWithin: 9 * time.Second},
 		Clock:   time.Now,
@@ -179,6 +189,9 @@ func (r *replica) Take(ctx context.Context, name string) (ledger.Slot, func(ledg
 // closed tells what the replica knows of a gate, by the ledger's true clock and in spite of its leaps.
 func (r *replica) closed(name string) bool {
 	for _, s := range r.fleet.Status() {
+		if s.Name == name && s.Gate.Paused {
+			return true
+		}
 		if until, fixed := s.Gate.ClosedUntil.Fixed(); s.Name == name && fixed {
 			return until.Sub(r.w.now()) > farLeap
 		}
@@ -213,7 +226,7 @@ func (e enquirer) Ask(ctx context.Context, name, sendKey string) (ledger.Finding
 	}
 	finding, o := e.Fleet.Ask(ctx, name, sendKey)
 	e.r.pause(20)
-	_ = e.r.mortal(e.r.w.perMille.crashes)
+	_ = e.r.mortal(e.r.w.perMille.crashes, "ask")
 	return finding, o
 }
 

@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -15,13 +16,22 @@ func (w *world) cast(begun time.Time) {
 		p := person{w: w, luck: w.dice(aPerson + n), number: n + 1}
 		w.background.Go(p.works)
 	}
-	senders := 0
+	senders, poison := 0, []ledger.Identity(nil)
 	for _, id := range w.ids {
 		created := w.luck.upTo(3 * time.Minute)
 		for range 1 + w.luck.roll(3) {
 			senders++
 			s := sender{w: w, luck: w.dice(aSender + senders), id: id, created: created}
-			w.background.Go(func() { s.play(begun) })
+			if s.prepares(begun); s.scribbles(w.dice(aScribbler + senders)) {
+				poison = append(poison, s.id)
+			}
+			w.background.Go(s.play)
+		}
+		if luck := w.dice(aStraggler + senders); luck.roll(3) == 0 {
+			s := sender{w: w, luck: luck, id: id, created: created}
+			s.prepares(begun)
+			s.start += 4*time.Minute + luck.upTo(90*time.Second)
+			w.background.Go(s.play)
 		}
 		if w.luck.roll(4) == 0 {
 			at, luck := w.luck.upTo(5*time.Minute), w.dice(aSender-1-senders)
@@ -30,6 +40,11 @@ func (w *world) cast(begun time.Time) {
 				w.cancel(id, w.pick(luck))
 			})
 		}
+	}
+	w.ids = append(w.ids, poison...)
+	for n := range w.operators {
+		o := operator{w: w, luck: w.dice(anOperator + n), number: n + 1}
+		w.background.Go(o.works)
 	}
 }
 
@@ -60,11 +75,15 @@ type sender struct {
 	luck    *dice
 	id      ledger.Identity
 	created time.Duration // after the beginning
+	start   time.Duration // after the beginning
 	raw     []byte
+	source  string // empty for a caller
+	tries   int
+	poison  bool // nobody can read it
 }
 
-func (s *sender) play(begun time.Time) {
-	start := s.created + s.luck.upTo(time.Minute)
+func (s *sender) prepares(begun time.Time) {
+	s.start = s.created + s.luck.upTo(time.Minute)
 	to, more := "ada@example.org", ""
 	if s.luck.roll(3) == 0 {
 		to = "eve@example.org"
@@ -73,25 +92,49 @@ func (s *sender) play(begun time.Time) {
 	case 0:
 		more = fmt.Sprintf(`, "not_before": %q`, begun.Add(time.Duration(s.luck.roll(600))*time.Second).UTC().Format(time.RFC3339))
 	case 1, 2:
-		more = fmt.Sprintf(`, "deadline": %q`, begun.Add(start+time.Duration(20+s.luck.roll(200))*time.Second).UTC().Format(time.RFC3339))
+		more = fmt.Sprintf(`, "deadline": %q`, begun.Add(s.start+time.Duration(20+s.luck.roll(200))*time.Second).UTC().Format(time.RFC3339))
 	}
 	more += fmt.Sprintf(`, "created_at": %q`, begun.Add(s.created).UTC().Truncate(time.Second).Format(time.RFC3339))
+	more += fmt.Sprintf(`, "user_id": %q`, userOf(s.id))
 	s.raw = message(s.id, to, more)
-	time.Sleep(start)
-	if s.luck.roll(4) == 0 {
+	if s.luck.roll(4) > 0 {
+		s.source, s.tries = []string{"queue", "queue", "ordered"}[s.luck.roll(3)], 1+s.luck.roll(6)
+	}
+}
+
+// scribbles makes the message, now and then, one that only a later version of the reader understands.
+func (s *sender) scribbles(luck *dice) bool {
+	if s.source == "" || luck.roll(12) > 0 {
+		return false
+	}
+	s.raw, s.poison = bytes.Replace(s.raw, []byte(`"content"`), []byte(`"contents"`), 1), true
+	s.id = ledger.MalformedIdentity(s.source, "m", s.raw)
+	return true
+}
+
+func (s *sender) play() {
+	time.Sleep(s.start)
+	if s.source == "" {
 		s.ask()
 		return
 	}
-	s.bring([]string{"queue", "queue", "ordered"}[s.luck.roll(3)], 1+s.luck.roll(6))
+	if s.bring(s.source, s.tries) || s.source != "queue" || s.poison || s.luck.roll(2) == 0 {
+		return
+	}
+	s.w.fire(gaveUp, s.id.ReminderID)
+	time.Sleep(s.luck.upTo(30 * time.Second))
+	s.bring("buried", 4)
 }
 
-// bring redelivers until it is acked or the broker loses patience.
-func (s *sender) bring(source string, tries int) {
+// bring redelivers until it is acked or the broker loses patience, and tells which.
+func (s *sender) bring(source string, tries int) (acked bool) {
 	for n := range tries {
 		r := s.w.pick(s.luck)
 		answered := make(chan ledger.Reply, 1)
 		s.w.background.Go(func() {
-			reply, err := r.desk.Deliver(context.Background(), ledger.Delivery{Source: source, MessageID: "m", Count: n + 1, Raw: s.raw})
+			reply, err := r.desk.Deliver(context.Background(), ledger.Delivery{
+				Source: source, MessageID: "m", Count: n + 1, Raw: s.raw, GaveUpBy: map[string]string{"buried": "queue"}[source],
+			})
 			r.gives(err)
 			if err != nil || r.crashed.Load() {
 				return
@@ -99,15 +142,17 @@ func (s *sender) bring(source string, tries int) {
 			if reply.Ack {
 				s.w.promised(s.id, "acked", reply)
 			}
-			s.w.contested(s.id, parsed(s.raw).ContentHash(), reply)
+			if !s.poison {
+				s.w.contested(s.id, parsed(s.raw).ContentHash(), reply)
+			}
 			answered <- reply
 		})
 		wait := time.Second + s.luck.upTo(20*time.Second)
 		select {
 		case reply := <-answered:
 			if reply.Ack {
-				if s.luck.roll(4) > 0 || n+1 == tries {
-					return
+				if acked = true; s.luck.roll(4) > 0 || n+1 == tries {
+					return acked
 				}
 				s.w.fire(redelivered, s.id.ReminderID)
 			}
@@ -119,6 +164,7 @@ func (s *sender) bring(source string, tries int) {
 		}
 		time.Sleep(wait)
 	}
+	return acked
 }
 
 func (s *sender) ask() {

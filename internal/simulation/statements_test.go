@@ -21,6 +21,7 @@ func (r *replica) befalls(permille int, kind fault, statement string) bool {
 		return false
 	}
 	r.w.fire(kind, r.name+" "+statement)
+	r.w.befell(kind, statement)
 	return true
 }
 
@@ -37,7 +38,7 @@ func (r *replica) before(statement string) error {
 	case r.befalls(300, slow, statement):
 		time.Sleep(r.luck.upTo(200 * time.Millisecond))
 	}
-	return r.mortal(r.w.perMille.crashes)
+	return r.mortal(r.w.perMille.crashes, statement)
 }
 
 // after is the way back.
@@ -52,16 +53,17 @@ func (r *replica) after(statement string, err error) error {
 	case r.befalls(5, stalled, statement):
 		time.Sleep(r.luck.upTo(time.Minute))
 	}
-	if dead := r.mortal(r.w.perMille.crashes); dead != nil {
+	if dead := r.mortal(r.w.perMille.crashes, statement); dead != nil {
 		return dead
 	}
 	return err
 }
 
 // mortal is a place where the replica may crash.
-func (r *replica) mortal(permille int) error {
+func (r *replica) mortal(permille int, statement string) error {
 	if r.w.trouble.Load() && r.luck.roll(1000) < permille {
 		r.crash()
+		r.w.befell(crashed, statement)
 	}
 	return r.alive()
 }
@@ -96,7 +98,7 @@ func glance[T any](ctx context.Context, r *replica, statement string, do func() 
 		case r.befalls(30, slow, statement):
 			time.Sleep(r.luck.upTo(200 * time.Millisecond))
 		}
-		_ = r.mortal(r.w.perMille.crashes / 8)
+		_ = r.mortal(r.w.perMille.crashes/8, statement)
 	}
 	if err := r.alive(); err != nil {
 		return none, err
@@ -229,5 +231,11 @@ func (r *replica) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
 func (r *replica) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
 	return through(ctx, r, "swapgate "+g.Provider, func() (ledger.Gate, error) {
 		return commit(ctx, r.w, ledger.Identity{}, func(ctx context.Context, s dbtest.Store) (ledger.Gate, error) { return s.SwapGate(ctx, g) })
+	})
+}
+
+func (r *replica) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error) {
+	return through(ctx, r, "steergate "+g.Provider, func() (ledger.Gate, error) {
+		return commit(ctx, r.w, ledger.Identity{}, func(ctx context.Context, s dbtest.Store) (ledger.Gate, error) { return s.SteerGate(ctx, g, act) })
 	})
 }

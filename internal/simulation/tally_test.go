@@ -40,6 +40,22 @@ const (
 	outdated    fault = "a person decides on what has moved on"
 	failedOver  fault = "the ledger fails over, and forgets nothing"
 	amnesia     fault = "the ledger fails over, and forgets its last commits"
+
+	gaveUp        fault = "a broker gives up, and its dead-letter queue brings it"
+	redriven      fault = "a person redrives what fits a filter"
+	redrivenNamed fault = "a person redrives dead letters by name"
+	racing        fault = "two redrives of the same dead letters race"
+	askedTwice    fault = "a redrive is asked for twice under one key"
+	otherRequest  fault = "a key is used for another redrive"
+	stopped       fault = "a person cancels a redrive"
+	discarded     fault = "a person discards a dead letter"
+	erased        fault = "a person is erased"
+	pausedLane    fault = "a person pauses a provider"
+	resumedLane   fault = "a person resumes a provider"
+	overRedrive   fault = "a replica crashes over a redrive"
+	overForget    fault = "a replica crashes over a walk or an erasure"
+	lostRedrive   fault = "a redrive loses a reply"
+	lostForget    fault = "a walk or an erasure loses a reply"
 )
 
 // faults lists every kind that a run is for.
@@ -48,6 +64,8 @@ func faults() []fault {
 		away, lost, slow, stalled, blind, paused, crashed, drained, configured, leaptAhead, leaptBack, shut,
 		redelivered, impatient, contested, cancelled, obsolete, unasked,
 		mute, denies, proves, bounces, again, swept, saidSent, saidUnsent, abandoned, outdated, failedOver,
+		gaveUp, redriven, redrivenNamed, racing, askedTwice, otherRequest, stopped, discarded, erased, pausedLane, resumedLane,
+		overRedrive, overForget, lostRedrive, lostForget,
 	}
 	if *forget {
 		all = append(all, amnesia)
@@ -82,11 +100,28 @@ const (
 	resolved  figure = "decisions of people"
 	alarms    figure = "possible second sends told of"
 	forgotten figure = "reminders of which commits were forgotten"
+	reopened  figure = "dead letters put to work again"
+	rereads   figure = "unreadable messages read at last"
+	items     figure = "items of redrives"
+	skipped   figure = "items left alone"
+	turnless  figure = "items without a turn, in redrives that a person cancelled"
+	resumed   figure = "items put to work by one replica, and settled by another"
+	resent    figure = "sends after a redrive"
+	purged    figure = "payloads purged"
+	deleted   figure = "entries deleted, past the memory"
+	tooOld    figure = "deliveries after that, refused"
+	erasures  figure = "entries erased"
 )
 
 func figures() []figure {
-	return []figure{entries, acks, cancels, calls, repeats, doubtful, sends, risks, seconds, lapses, lates, unknown, gates, questions, resolved, alarms}
+	return []figure{
+		entries, acks, cancels, calls, repeats, doubtful, sends, risks, seconds, lapses, lates, unknown, gates, questions, resolved, alarms,
+		reopened, rereads, items, skipped, turnless, resumed, resent, purged, deleted, tooOld, erasures,
+	}
 }
+
+// rare are those that a run need not reach.
+func rare() []figure { return []figure{forgotten} }
 
 // tally is what came about, over all seeds.
 type tally struct {
@@ -124,7 +159,7 @@ func (a *tally) mean() float64 {
 func (a *tally) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d runs, %d failed; %.1f faults a run; %.0f h simulated\n", a.runs, len(a.broken), a.mean(), a.time.Hours())
-	for _, kind := range figures() {
+	for _, kind := range append(figures(), rare()...) {
 		fmt.Fprintf(&b, "%10d  %s\n", a.counted[kind], kind)
 	}
 	fmt.Fprintf(&b, "Faults that fired, the mild ones in brackets:\n")

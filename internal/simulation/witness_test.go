@@ -23,6 +23,7 @@ func (w *world) witness(ctx context.Context, c ledger.Change, write func(context
 	defer w.writing.Unlock()
 	id := c.Entry.Identity
 	before := w.read(id)
+	_, unkept := w.store().Payload(context.Background(), id)
 	stands, err := commit(ctx, w, id, write)
 	if err != nil {
 		return stands, err
@@ -39,9 +40,12 @@ func (w *world) witness(ctx context.Context, c ledger.Change, write func(context
 		w.breaks("%v: repeated in doubt at %s, doubted at %s", id, stands.Fingerprint, before.Fingerprint)
 	case c.Event != nil && c.Event.Kind == ledger.EventAttempt && c.Event.Holder != before.Holder && !w.lately(id):
 		w.breaks("%v: %s settles the attempt of %q", id, c.Event.Holder, before.Holder)
-	case c.Act != nil && w.deciding(c.Act.By).version != before.Version:
+	case c.Act != nil && c.Forget == ledger.ForgetNothing && w.deciding(c.Act.By).version != before.Version:
 		w.breaks("%v: %s saw another version than %d, and decides on it", id, c.Act.By, before.Version)
 	}
+	w.rememberedBy(before, stands, c, claimed)
+	w.reopens(before, c, unkept)
+	w.forgetsBy(before, stands, c)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -97,6 +101,7 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 	w.mu.Lock()
 	met, barred := w.barred[s.Identity]
 	at, dropped := w.dropped[s.Identity]
+	holder, erased := w.erased[s.Identity]
 	w.calls[s.Identity]++
 	w.callers[e.Holder]++
 	twice := w.callers[e.Holder] > 1 && !w.forgotten[s.Identity]
@@ -110,6 +115,9 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 	if barred && met != e.Holder {
 		w.breaks("%v: called by %s after a cancel that met %q", s.Identity, e.Holder, met)
 	}
+	if erased && e.State == ledger.Sending && e.Holder != holder {
+		w.breaks("%v: called by %s after an erasure that met %q", s.Identity, e.Holder, holder)
+	}
 	if dropped {
 		w.breaks("%v: called %v after a cancel dropped it", s.Identity, time.Since(at))
 	}
@@ -119,7 +127,9 @@ func (w *world) called(s ledger.Shipment, route ledger.Route) {
 func (w *world) sent(id ledger.Identity, fingerprint string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sends[id] = append(w.sends[id], send{time.Now(), fingerprint})
+	if w.sends[id] = append(w.sends[id], send{time.Now(), fingerprint}); w.everReopened[id] {
+		w.tally.counted[resent]++
+	}
 	return len(w.sends[id])
 }
 
@@ -127,7 +137,7 @@ func (w *world) sent(id ledger.Identity, fingerprint string) int {
 func (w *world) promised(id ledger.Identity, what string, reply ledger.Reply) {
 	e := w.read(id)
 	ours := e.Final() || e.State == ledger.Unknown || e.Owner == ledger.OwnerLedger
-	if (e.Absent() || !ours || e.Version < reply.Entry.Version) && !w.lately(id) {
+	if (e.Absent() || !ours || e.Version < reply.Entry.Version) && !w.lately(id) && !w.gone(id) {
 		w.breaks("%v: %s, and it is %q at version %d, owned by %q", id, what, e.State, e.Version, e.Owner)
 	}
 	w.mu.Lock()
@@ -140,10 +150,10 @@ func (w *world) promised(id ledger.Identity, what string, reply ledger.Reply) {
 func (w *world) contested(id ledger.Identity, hash string, reply ledger.Reply) {
 	if e := w.read(id); e.ContentHash != "" && e.ContentHash != hash { // an entry that was cancelled first has none
 		w.fire(contested, id.ReminderID)
-		if !reply.Entry.Absent() && !reply.Conflict {
+		if !reply.Entry.Absent() && !reply.Conflict && !w.gone(id) {
 			w.breaks("%v: other content was taken, and nobody is told", id)
 		}
-	} else if reply.Conflict && !w.lately(id) {
+	} else if reply.Conflict && !w.lately(id) && !w.gone(id) {
 		w.breaks("%v: a conflict is told of the same content", id)
 	}
 }
@@ -168,25 +178,29 @@ func (w *world) rest() {
 		taken, overtaken := w.risked[id], w.overtaken[id]
 		w.mu.Unlock()
 		w.audited(id, story.Acts)
-		if e.Absent() {
-			if acked || proven || called > 0 && !forgot {
-				w.breaks("%v: promised or called, and there is no entry", id)
-			}
-			continue
-		}
 		for figure, n := range map[figure]int{
-			entries: 1, calls: called, repeats: max(called-1, 0), sends: len(sent), seconds: max(len(sent)-1, 0), risks: taken,
+			calls: called, repeats: max(called-1, 0), sends: len(sent), seconds: max(len(sent)-1, 0), risks: taken,
 		} {
 			w.count(figure, n)
 		}
-		accounted := w.accounted(id, lines)
+		if e.Absent() {
+			if (acked || proven || called > 0 && !forgot) && !w.gone(id) {
+				w.breaks("%v: promised or called, and there is no entry", id)
+			}
+			if len(sent) > 1+taken && !w.elsewhere(id) {
+				w.breaks("%v: sent %d times, with %d risks taken, and deleted since: %s", id, len(sent), taken, sent)
+			}
+			continue
+		}
+		w.count(entries, 1)
+		accounted := w.accounted(id, lines) + w.carries(id)
+		w.remains(id, story)
+		w.unsent(id, story)
 		switch {
 		case len(sent) > 1+taken && !w.elsewhere(id):
 			w.breaks("%v: sent %d times, with %d risks taken: %s", id, len(sent), taken, sent)
 		case called > accounted+overtaken && !forgot:
 			w.breaks("%v: %d calls, %d lines", id, called, accounted)
-		case (e.State == ledger.Dead || e.State == ledger.Dropped) && len(sent) > 0 && taken == 0 && !decided(lines) && !forgot:
-			w.breaks("%v: %s (%s), and sent", id, e.State, e.Reason)
 		case e.State == ledger.Sent && e.Missing != ledger.MissingAssumed && len(sent) == 0 && !decided(lines):
 			w.breaks("%v: sent says the ledger, and nobody took it", id)
 		case proven && (e.State != ledger.Sent || e.Missing == ledger.MissingAssumed || e.Missing == ledger.MissingResolved):
@@ -207,7 +221,9 @@ func (w *world) rest() {
 
 // decided tells whether a person had a word in it: people may be wrong.
 func decided(lines []ledger.Event) bool {
-	return slices.ContainsFunc(lines, func(line ledger.Event) bool { return line.Origin == ledger.OriginPerson })
+	return slices.ContainsFunc(lines, func(line ledger.Event) bool {
+		return line.Origin == ledger.OriginPerson && line.Reason != ledger.ReasonDiscarded && line.Reason != ledger.ReasonErased
+	})
 }
 
 // accounted counts the lines that tell of calls, one for each holder.

@@ -27,6 +27,10 @@ const (
 	anIdentity  = 20_000
 	anAccount   = 30_000
 	aPerson     = 40_000
+	anOperator  = 50_000
+	aScribbler  = 60_000
+	aStraggler  = 70_000
+	aKeeper     = 80_000
 	aReporter   = 1_000_000
 )
 
@@ -74,8 +78,10 @@ type world struct {
 	perMille struct{ crashes, away, lost int } // at every statement about an entry
 
 	ledger    atomic.Pointer[primary]
-	forgetful bool          // its failovers may forget commits
-	people    int           // who decide what is unknown
+	forgetful bool // its failovers may forget commits
+	people    int  // who decide what is unknown
+	operators int  // who look after dead letters
+	keep      ledger.Retention
 	final     plan          // the configuration of the end
 	over      chan struct{} // closed when the dead may end
 	trouble   atomic.Bool
@@ -84,6 +90,7 @@ type world struct {
 	writing sync.Mutex // makes a write and what is seen of it one
 	mu      sync.Mutex // guards what follows
 	seen
+	book
 	leaps    []leap    // of the ledger's clock, ahead
 	fellBack time.Time // when the ledger last forgot commits
 	replicas []*replica
@@ -109,10 +116,14 @@ type seen struct {
 	acked   map[ledger.Identity]bool
 	proven  map[ledger.Identity]bool // its provider has told us, and was told that we know
 
-	overtaken map[ledger.Identity]int  // holders whose reminder was proven sent in their hands: if they die, no line tells
-	decisions map[string]decision      // of people, by the name under which they made them
-	forgotten map[ledger.Identity]bool // some commits were, by a failover
-	risked    map[ledger.Identity]int  // risks that those told of
+	overtaken map[ledger.Identity]int       // holders whose reminder was proven sent in their hands: if they die, no line tells
+	decisions map[string]decision           // of people, by the name under which they made them
+	forgotten map[ledger.Identity]bool      // some commits were, by a failover
+	erased    map[ledger.Identity]string    // the holder that an erasure met; no other may call
+	buried    map[ledger.Identity]time.Time // the last write of an entry that was deleted, by the ledger's clock
+	carried   map[ledger.Identity]int       // lines of calls that went with it
+	past      map[ledger.Identity]int       // sends that were told of there
+	risked    map[ledger.Identity]int       // risks that those told of
 }
 
 // send is what a provider carried on.
@@ -137,8 +148,10 @@ func newWorld(seed uint64) *world {
 			heard: map[heard]int{}, callers: map[string]int{}, barred: map[ledger.Identity]string{},
 			dropped: map[ledger.Identity]time.Time{}, acked: map[ledger.Identity]bool{},
 			proven: map[ledger.Identity]bool{}, decisions: map[string]decision{},
+			erased: map[ledger.Identity]string{}, buried: map[ledger.Identity]time.Time{}, carried: map[ledger.Identity]int{}, past: map[ledger.Identity]int{},
 			forgotten: map[ledger.Identity]bool{}, risked: map[ledger.Identity]int{}, overtaken: map[ledger.Identity]int{},
 		},
+		book: newBook(),
 	}
 	w.luck = w.dice(theScenario)
 	w.perMille.crashes, w.perMille.away, w.perMille.lost = w.luck.roll(16), w.luck.roll(60), w.luck.roll(80)
@@ -147,6 +160,7 @@ func newWorld(seed uint64) *world {
 	}
 	w.moods[accepts] += 6
 	w.people, w.forgetful = w.luck.roll(3), w.luck.roll(3) == 0
+	w.keeps()
 	for i, id := range w.ids {
 		w.luckOf[id] = w.dice(anIdentity + i)
 	}

@@ -124,3 +124,63 @@ func has(scraped map[string]float64, metric, label, value string) bool {
 	}
 	return false
 }
+
+// runbook is what whoever an alert wakes reads, seen from here.
+const runbook = "../../docs/runbook.md"
+
+func TestTheRunbookHasAHeadingForEveryAlertAndForNoOther(t *testing.T) {
+	page := read(t, runbook)
+	headed := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#{2,} +(Sendonce\w+)\s*$`).FindAllStringSubmatch(page, -1) {
+		headed[heading[1]] = true
+	}
+	for _, r := range rules(t) {
+		if !headed[r.Alert] {
+			t.Errorf("%s has no heading in the runbook", r.Alert)
+		}
+		delete(headed, r.Alert)
+	}
+	for name := range headed {
+		t.Errorf("the runbook has a heading for %s, and no rule is named so", name)
+	}
+}
+
+func TestTheRunbookNamesNoMetricThatDoesNotExist(t *testing.T) {
+	ours := regexp.MustCompile(`\bsendonce_\w+`)
+	known := map[string]bool{}
+	note := func(names []string) {
+		for _, name := range names {
+			known[name] = true
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			note(ours.FindAllString(read(t, file), -1))
+		}
+	}
+	for _, r := range rules(t) {
+		note(ours.FindAllString(r.Expr, -1))
+	}
+	named := ours.FindAllString(read(t, runbook), -1)
+	if len(known) == 0 || len(named) == 0 {
+		t.Fatalf("%d metrics are known, %d are named", len(known), len(named))
+	}
+	for _, name := range named {
+		if !known[name] {
+			t.Errorf("the runbook names %s, which nobody counts", name)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}

@@ -27,6 +27,7 @@ type figures struct {
 	unavailable counter
 	censusFails counter
 	sweeps      counter
+	redriven    counter
 
 	delivery timer
 	provider timer
@@ -60,6 +61,8 @@ func newFigures(ctx context.Context, meter metric.Meter, providers []string) (*f
 		unavailable: m.counter("sendonce_ledger_unavailable_total", "Visits of which nothing is known to be recorded.", "", nil),
 		censusFails: m.counter("sendonce_census_failures_total", "Censuses that failed or took too long.", "", nil),
 		sweeps:      m.counter("sendonce_sweeps_total", "Looks for holders that went silent.", "", nil),
+		redriven: m.counter("sendonce_redriven_total", "Dead letters whose turn in a redrive came, by what it came to.", "result",
+			append(words(ledger.Skips()), ledger.ItemReopened, ledger.ItemReread)),
 		delivery: m.timer("sendonce_delivery_seconds", "How long a visit took, from its arrival to its answer.", "origin",
 			[]string{string(ledger.OriginPush), string(ledger.OriginAPI), string(ledger.OriginWorker)}),
 		provider: m.timer("sendonce_provider_seconds", "How long a call to a provider took.", "provider", providers),

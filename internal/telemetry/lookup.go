@@ -45,5 +45,8 @@ func (a asker) Ask(ctx context.Context, provider, sendKey string) (found ledger.
 	return a.next.Ask(ctx, provider, sendKey)
 }
 
+// Redriven counts a dead letter's turn in a redrive.
+func (t *Telemetry) Redriven(result string) { t.figures.redriven.one(context.Background(), result) }
+
 // Swept counts a look for silent holders. What waits for nobody is picked up by these alone.
 func (t *Telemetry) Swept() { t.figures.sweeps.one(context.Background(), "") }

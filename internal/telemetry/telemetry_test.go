@@ -200,6 +200,12 @@ func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
 			want[`sendonce_lookups_total{answer="`+answer+`",provider="`+provider+`"}`] = 0
 		}
 	}
+	for _, result := range []string{
+		"reopened", "reread", "gone", "already_sent", "in_progress", "unknown", "not_wanted", "moved", "permanent", "parked", "purged",
+		"expired", "unroutable", "malformed", "refused", "failed",
+	} {
+		want[`sendonce_redriven_total{result="`+result+`"}`] = 0
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

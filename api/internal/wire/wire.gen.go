@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"time"
 )
 
@@ -33,6 +34,13 @@ const (
 	ClassUnknown     Class = "unknown"
 	ClassUnreachable Class = "unreachable"
 	ClassUnroutable  Class = "unroutable"
+)
+
+// Defines values for ContractKind.
+const (
+	ContractKindBlind      ContractKind = "blind"
+	ContractKindIdempotent ContractKind = "idempotent"
+	ContractKindLookup     ContractKind = "lookup"
 )
 
 // Defines values for EntryReceiptMissing.
@@ -83,13 +91,18 @@ const (
 	ProblemCodeInvalid              ProblemCode = "invalid"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeMisdirected          ProblemCode = "misdirected"
+	ProblemCodeNotDead              ProblemCode = "not_dead"
 	ProblemCodeNotFound             ProblemCode = "not_found"
 	ProblemCodeNotInDoubt           ProblemCode = "not_in_doubt"
+	ProblemCodeNothingToRedrive     ProblemCode = "nothing_to_redrive"
+	ProblemCodeOtherRequest         ProblemCode = "other_request"
+	ProblemCodeRedriveEnded         ProblemCode = "redrive_ended"
 	ProblemCodeRunning              ProblemCode = "running"
 	ProblemCodeStale                ProblemCode = "stale"
 	ProblemCodeTimeout              ProblemCode = "timeout"
 	ProblemCodeTooLarge             ProblemCode = "too_large"
 	ProblemCodeTooManyFailures      ProblemCode = "too_many_failures"
+	ProblemCodeTooManyRedrives      ProblemCode = "too_many_redrives"
 	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
 	ProblemCodeUnavailable          ProblemCode = "unavailable"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
@@ -100,6 +113,33 @@ const (
 	ReadinessStatusDraining    ReadinessStatus = "draining"
 	ReadinessStatusReady       ReadinessStatus = "ready"
 	ReadinessStatusUnavailable ReadinessStatus = "unavailable"
+)
+
+// Defines values for RedriveState.
+const (
+	RedriveStateCancelled RedriveState = "cancelled"
+	RedriveStateDone      RedriveState = "done"
+	RedriveStateRunning   RedriveState = "running"
+)
+
+// Defines values for RedriveItemResult.
+const (
+	RedriveItemResultAlreadySent RedriveItemResult = "already_sent"
+	RedriveItemResultExpired     RedriveItemResult = "expired"
+	RedriveItemResultFailed      RedriveItemResult = "failed"
+	RedriveItemResultGone        RedriveItemResult = "gone"
+	RedriveItemResultInProgress  RedriveItemResult = "in_progress"
+	RedriveItemResultMalformed   RedriveItemResult = "malformed"
+	RedriveItemResultMoved       RedriveItemResult = "moved"
+	RedriveItemResultNotWanted   RedriveItemResult = "not_wanted"
+	RedriveItemResultParked      RedriveItemResult = "parked"
+	RedriveItemResultPermanent   RedriveItemResult = "permanent"
+	RedriveItemResultPurged      RedriveItemResult = "purged"
+	RedriveItemResultRefused     RedriveItemResult = "refused"
+	RedriveItemResultReopened    RedriveItemResult = "reopened"
+	RedriveItemResultReread      RedriveItemResult = "reread"
+	RedriveItemResultUnknown     RedriveItemResult = "unknown"
+	RedriveItemResultUnroutable  RedriveItemResult = "unroutable"
 )
 
 // Defines values for State.
@@ -122,7 +162,7 @@ type Act struct {
 	Who  string `json:"who"`
 	Role string `json:"role"`
 
-	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`.
+	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`, `discard`, `erase`.
 	What string `json:"what"`
 
 	// Why In the person's own words.
@@ -131,6 +171,37 @@ type Act struct {
 	// Before How the entry stood.
 	Before map[string]interface{} `json:"before,omitempty,omitzero"`
 	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+}
+
+// AuditLine What a person did, or whoever held a person's token.
+type AuditLine struct {
+	At time.Time `json:"at"`
+	ID string    `json:"id"`
+
+	// Who The caller's name.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+
+	// What One word, such as `resolve:sent`, `redrive` or `pause:mail`.
+	What string `json:"what"`
+
+	// Why In the person's own words.
+	Why string `json:"why"`
+
+	// Entry The `id` of the entry that it was done to; absent where it was done to none.
+	Entry string `json:"entry,omitempty,omitzero"`
+
+	// Before How it stood.
+	Before map[string]interface{} `json:"before,omitempty,omitzero"`
+	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+}
+
+// AuditList Example: {"items":[{"after":{"paused":true},"at":"2031-03-04T10:00:00Z","before":{"paused":false},"id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","role":"operator","what":"pause:mail","who":"oncall","why":"Their outage is announced until noon."}]}
+type AuditList struct {
+	Items []AuditLine `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // CancelRequest Both or neither.
@@ -216,6 +287,17 @@ type Conflict struct {
 	ContentHash string    `json:"content_hash"`
 }
 
+// Contract What a provider declares about repeats.
+type Contract struct {
+	Kind ContractKind `json:"kind"`
+
+	// Window For how long an idempotent provider remembers a key, as the configuration has it.
+	Window string `json:"window,omitempty,omitzero"`
+}
+
+// ContractKind defines model for Contract.Kind.
+type ContractKind string
+
 // Entry The ledger's one row for an identity.
 //
 // Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
@@ -236,7 +318,10 @@ type Entry struct {
 
 	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
 	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class    Class  `json:"class,omitempty,omitzero"`
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// Code The provider's own code of the last failure.
+	Code     string `json:"code,omitempty,omitzero"`
 	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Receipt The provider's id for the message.
@@ -254,6 +339,9 @@ type Entry struct {
 
 	// Deliveries Arrivals that led to a write.
 	Deliveries int `json:"deliveries"`
+
+	// Redrives How often an operator put it to work again; absent for never.
+	Redrives int `json:"redrives,omitempty,omitzero"`
 
 	// Conflicts How many other contents came under the identity; only where it is known.
 	Conflicts *int `json:"conflicts,omitempty"`
@@ -294,6 +382,12 @@ type EntryList struct {
 	Next string `json:"next,omitempty,omitzero"`
 }
 
+// Erased Example: {"erased":3}
+type Erased struct {
+	// Erased Entries that named the user.
+	Erased int `json:"erased"`
+}
+
 // EventTaken Example: {"recorded":true}
 type EventTaken struct {
 	// Recorded It was news.
@@ -328,6 +422,32 @@ type Gate struct {
 
 	// By Who closed it: `outcome`, or a person.
 	By string `json:"by,omitempty,omitzero"`
+
+	// Paused By a person, until a person resumes it.
+	Paused bool `json:"paused,omitempty,omitzero"`
+}
+
+// Group Dead letters that died of the same.
+type Group struct {
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class    Class  `json:"class"`
+	Provider string `json:"provider,omitempty,omitzero"`
+
+	// Code The provider's own code; absent where it gave none.
+	Code      string    `json:"code,omitempty,omitzero"`
+	Type      string    `json:"type"`
+	Count     int64     `json:"count"`
+	FirstDied time.Time `json:"first_died"`
+	LastDied  time.Time `json:"last_died"`
+
+	// Sample The `id` of the one that died last.
+	Sample string `json:"sample"`
+}
+
+// GroupList Example: {"items":[{"class":"permanent","code":"bad_template","count":412,"first_died":"2031-03-04T08:00:00Z","last_died":"2031-03-04T09:00:00Z","provider":"mail","sample":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","type":"seat_expiring"}]}
+type GroupList struct {
+	Items []Group `json:"items"`
 }
 
 // Line One line of the timeline.
@@ -375,13 +495,13 @@ type Line struct {
 	Started           time.Time `json:"started,omitempty,omitzero"`
 	Finished          time.Time `json:"finished,omitempty,omitzero"`
 
-	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`.
+	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`, `redrive`, `purge`.
 	Origin string `json:"origin,omitempty,omitzero"`
 
-	// Source The push source, the caller or the provider.
+	// Source The push source, the caller or the provider; of a redrive, who asked for it.
 	Source string `json:"source,omitempty,omitzero"`
 
-	// MessageID The broker's id of the message, or the provider's of its report.
+	// MessageID The broker's id of the message, the provider's of its report, or the redrive's.
 	MessageID string `json:"message_id,omitempty,omitzero"`
 
 	// DeliveryCount The broker's own counter.
@@ -404,6 +524,24 @@ type Liveness struct {
 // LivenessStatus defines model for Liveness.Status.
 type LivenessStatus string
 
+// Payload What was to be said to whom.
+//
+// Example: {"content":{"subject":"Your seat is about to expire"},"metadata":{"course":"algebra-1"},"to":"ada@example.org"}
+type Payload struct {
+	// To The recipient; masked where `masked` says so, as `a***@example.org` or `***42`.
+	To string `json:"to,omitempty,omitzero"`
+
+	// Content As it came. From role operator on, as all that follows.
+	Content  json.RawMessage `json:"content,omitempty,omitzero"`
+	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
+
+	// Raw Of a malformed dead letter: the message itself, in base64.
+	Raw []byte `json:"raw,omitempty,omitzero"`
+
+	// Masked The caller's role sees no more of it than this.
+	Masked bool `json:"masked,omitempty,omitzero"`
+}
+
 // Problem A problem document (RFC 9457).
 type Problem struct {
 	// Type Always `about:blank`; `code` tells problems apart.
@@ -419,12 +557,68 @@ type Problem struct {
 	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
 	Entry Entry `json:"entry,omitempty,omitzero"`
 
+	// Redrive A bounded batch of dead letters that a person put to work again.
+	//
+	// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
+	Redrive Redrive `json:"redrive,omitempty,omitzero"`
+
 	// CorrelationID Under which the log has it.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 }
 
 // ProblemCode defines model for Problem.Code.
 type ProblemCode string
+
+// Provider defines model for Provider.
+type Provider struct {
+	Name string `json:"name"`
+
+	// Contract What a provider declares about repeats.
+	Contract Contract `json:"contract"`
+
+	// Gate What stands before a provider.
+	//
+	// Example: {"by":"oncall","open":false,"paused":true}
+	Gate ProviderGate `json:"gate"`
+
+	// Capacity Calls that it takes at once from one replica.
+	Capacity int `json:"capacity"`
+
+	// InFlight Calls of this replica under way.
+	InFlight int `json:"in_flight"`
+
+	// Rate Calls a second from one replica; absent without a limit.
+	Rate float64 `json:"rate,omitempty,omitzero"`
+
+	// Ready Waiting entries that are due now.
+	Ready int64 `json:"ready"`
+}
+
+// ProviderGate What stands before a provider.
+//
+// Example: {"by":"oncall","open":false,"paused":true}
+type ProviderGate struct {
+	// Paused By a person, until a person resumes it.
+	Paused bool `json:"paused"`
+
+	// Open It lets calls through now.
+	Open bool `json:"open"`
+
+	// ClosedUntil By the ledger's clock; may have passed.
+	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
+
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// By Who moved it last: `outcome`, or a person.
+	By string `json:"by,omitempty,omitzero"`
+}
+
+// ProviderList Example: {"items":[{"capacity":20,"contract":{"kind":"idempotent","window":"24h0m0s"},"gate":{"open":true,"paused":false},"in_flight":3,"name":"mail","rate":50,"ready":0}]}
+type ProviderList struct {
+	Items []Provider `json:"items"`
+}
 
 // Readiness Example: {"failover":{"noticed":"2031-03-04T08:30:00Z","window":"5m0s"},"gates":[{"by":"outcome","class":"throttled","closed_until":"2031-03-04T09:01:00Z","provider":"mail"}],"status":"ready"}
 type Readiness struct {
@@ -437,6 +631,131 @@ type Readiness struct {
 
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
+
+// Redrive A bounded batch of dead letters that a person put to work again.
+//
+// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
+type Redrive struct {
+	ID string `json:"id"`
+
+	// State `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
+	// its turn.
+	State RedriveState `json:"state"`
+
+	// Who The caller's name.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+
+	// Why In the person's own words.
+	Why string `json:"why"`
+
+	// Asked What was asked, with what was left out filled in; `ids` are told as items.
+	Asked map[string]interface{} `json:"asked,omitempty,omitzero"`
+
+	// Size Items.
+	Size int `json:"size"`
+
+	// Rate Items a second.
+	Rate float64 `json:"rate"`
+
+	// Deadline That each item is granted; absent where each keeps its own.
+	Deadline time.Time `json:"deadline,omitempty,omitzero"`
+
+	// Permanent The class permanent was asked for by name.
+	Permanent bool      `json:"permanent"`
+	Created   time.Time `json:"created"`
+	Updated   time.Time `json:"updated"`
+
+	// Finished Absent while it runs.
+	Finished time.Time `json:"finished,omitempty,omitzero"`
+}
+
+// RedriveState `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
+// its turn.
+type RedriveState string
+
+// RedriveItem defines model for RedriveItem.
+type RedriveItem struct {
+	// Entry The entry's `id`.
+	Entry string `json:"entry"`
+
+	// Result What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
+	// and is the entry `became`. Else why it was left alone.
+	Result RedriveItemResult `json:"result,omitempty,omitzero"`
+
+	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
+	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
+	// wanted any more.
+	State State `json:"state,omitempty,omitzero"`
+
+	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
+	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// Reason Why the entry stands where it stands now: one word.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Became The `id` of the entry that a malformed one was read as.
+	Became string `json:"became,omitempty,omitzero"`
+}
+
+// RedriveItemResult What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
+// and is the entry `became`. Else why it was left alone.
+type RedriveItemResult string
+
+// RedriveList defines model for RedriveList.
+type RedriveList struct {
+	Items []Redrive `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// RedriveReport Example: {"duplicate_rate":0.5,"items":[{"entry":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"accepted","result":"reopened","state":"sent"},{"entry":"cmVtLTE4NDMAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"late_acceptance","result":"already_sent","state":"sent"}],"redrive":{"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."},"sent_share":1,"tally":{"dropped":0,"expired":0,"failed":{},"obsolete":0,"pending":0,"sent":1,"skipped":{"already_sent":1},"unknown":0,"waiting":0}}
+type RedriveReport struct {
+	// Redrive Absent of a dry run.
+	Redrive Redrive `json:"redrive,omitempty,omitzero"`
+
+	// Tally The items, counted by what became of them and of their entries since.
+	Tally RedriveTally `json:"tally"`
+
+	// SentShare Of what was put to work, the share that is sent; 0 where nothing was.
+	SentShare float64 `json:"sent_share"`
+
+	// DuplicateRate Of what had a turn, the share that had been sent already, and was not again; 0 where nothing had one.
+	DuplicateRate float64       `json:"duplicate_rate"`
+	Items         []RedriveItem `json:"items"`
+}
+
+// RedriveTally The items, counted by what became of them and of their entries since.
+type RedriveTally struct {
+	// Waiting Without a turn yet.
+	Waiting int `json:"waiting"`
+
+	// Skipped Left alone, by why.
+	Skipped map[string]int `json:"skipped"`
+
+	// Sent Put to work, and sent.
+	Sent int `json:"sent"`
+
+	// Pending Put to work, and waiting or on their way.
+	Pending int `json:"pending"`
+
+	// Unknown Put to work, and may have been sent: for reconciliation.
+	Unknown int `json:"unknown"`
+
+	// Obsolete Put to work, and not wanted any more.
+	Obsolete int `json:"obsolete"`
+
+	// Expired Put to work, and too late.
+	Expired int `json:"expired"`
+
+	// Dropped Put to work, and cancelled, discarded or erased since.
+	Dropped int `json:"dropped"`
+
+	// Failed Put to work, and dead again, by class.
+	Failed map[string]int `json:"failed"`
+}
 
 // Run A run that a person started, as far as it has come.
 //
@@ -464,7 +783,7 @@ type Run struct {
 // wanted any more.
 type State string
 
-// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
+// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"payload":{"masked":true,"to":"a***@example.org"},"send_key":"c9adcbacd3de5d4a10a5db354e16a65fc5086bb4ca21f48ee3320726db6be1cd","timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
 type Story struct {
 	// Entry The ledger's one row for an identity.
 	//
@@ -472,12 +791,21 @@ type Story struct {
 	Entry Entry `json:"entry"`
 
 	// Faults Of a malformed dead letter: what was wrong, one line each.
-	Faults    []string   `json:"faults,omitempty,omitzero"`
-	Timeline  []Line     `json:"timeline"`
-	Conflicts []Conflict `json:"conflicts"`
+	Faults []string `json:"faults,omitempty,omitzero"`
+
+	// Payload What it carries; absent where it carries nothing any more, or never did.
+	Payload Payload `json:"payload,omitempty,omitzero"`
+
+	// PayloadPurged What it carried is not kept any longer, or was erased.
+	PayloadPurged bool       `json:"payload_purged,omitempty,omitzero"`
+	Timeline      []Line     `json:"timeline"`
+	Conflicts     []Conflict `json:"conflicts"`
 
 	// Acts What people decided about it.
 	Acts []Act `json:"acts"`
+
+	// SendKey The key that its provider got with each attempt, and may be searched by.
+	SendKey string `json:"send_key"`
 }
 
 // Word defines model for Word.
@@ -486,8 +814,17 @@ type Word = string
 // EntryID defines model for EntryID.
 type EntryID = string
 
+// ProviderName defines model for ProviderName.
+type ProviderName = string
+
+// RedriveID defines model for RedriveID.
+type RedriveID = string
+
 // ReminderID defines model for ReminderID.
 type ReminderID = string
+
+// UserID defines model for UserID.
+type UserID = string
 
 // Forbidden A problem document (RFC 9457).
 type Forbidden = Problem
@@ -516,8 +853,17 @@ type Unauthenticated = Problem
 // Unavailable A problem document (RFC 9457).
 type Unavailable = Problem
 
+// UnknownDeadLetter A problem document (RFC 9457).
+type UnknownDeadLetter = Problem
+
 // UnknownEntry A problem document (RFC 9457).
 type UnknownEntry = Problem
+
+// UnknownProvider A problem document (RFC 9457).
+type UnknownProvider = Problem
+
+// UnknownRedrive A problem document (RFC 9457).
+type UnknownRedrive = Problem
 
 // UnknownReminder A problem document (RFC 9457).
 type UnknownReminder = Problem

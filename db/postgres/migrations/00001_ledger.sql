@@ -56,6 +56,7 @@ CREATE TABLE entries (
     version        bigint NOT NULL,
     class          text NOT NULL DEFAULT '',
     reason         text NOT NULL,
+    code           text COLLATE "C" NOT NULL DEFAULT '',
     provider       text COLLATE "C" NOT NULL DEFAULT '',
     fingerprint    text NOT NULL DEFAULT '',
     receipt        text NOT NULL DEFAULT '',
@@ -64,12 +65,14 @@ CREATE TABLE entries (
     spent          bigint NOT NULL DEFAULT 0,
     lapses         bigint NOT NULL DEFAULT 0,
     deliveries     bigint NOT NULL DEFAULT 0,
+    redrives       bigint NOT NULL DEFAULT 0,
     holder         text NOT NULL DEFAULT '',
     lease_until    timestamptz,
     claimed_at     timestamptz,
     due            timestamptz,
     wake           timestamptz,
     owner          text NOT NULL DEFAULT '',
+    not_before     timestamptz,
     deadline       timestamptz,
     doubt_since    timestamptz,
     ask_at         timestamptz,
@@ -91,7 +94,7 @@ CREATE TABLE entries (
     CONSTRAINT entries_missing CHECK (missing IN ('', 'assumed', 'unread', 'resolved')),
     CONSTRAINT entries_version CHECK (version > 0),
     CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0
-        AND asked >= 0),
+        AND redrives >= 0 AND asked >= 0),
     CONSTRAINT entries_reason CHECK (reason <> ''),
     CONSTRAINT entries_holder CHECK ((state = 'sending') = (holder <> '')),
     CONSTRAINT entries_lease CHECK ((state = 'sending') = (lease_until IS NOT NULL)),
@@ -185,6 +188,7 @@ CREATE TABLE gates (
     class        text NOT NULL DEFAULT '',
     closed_by    text NOT NULL DEFAULT '',
     strikes      bigint NOT NULL DEFAULT 0,
+    paused       boolean NOT NULL DEFAULT false,
     version      bigint NOT NULL,
     updated      timestamptz NOT NULL,
     CONSTRAINT gates_pkey PRIMARY KEY (provider),
@@ -210,6 +214,48 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_at_idx ON audit (at, id);
 
+-- An operator's batches of dead letters. Few and small: no rule of the large tables holds for them.
+CREATE TABLE redrives (
+    id           text COLLATE "C" NOT NULL,
+    actor        text COLLATE "C" NOT NULL,
+    request_key  text COLLATE "C" NOT NULL,
+    request_hash text NOT NULL,
+    role         text NOT NULL,
+    why          text NOT NULL,
+    asked        text NOT NULL,
+    state        text NOT NULL,
+    size         bigint NOT NULL,
+    pace_micros  bigint NOT NULL,
+    deadline     timestamptz,
+    permanent    boolean NOT NULL,
+    holder       text NOT NULL DEFAULT '',
+    lease_until  timestamptz,
+    version      bigint NOT NULL,
+    created      timestamptz NOT NULL,
+    updated      timestamptz NOT NULL,
+    finished     timestamptz,
+    CONSTRAINT redrives_pkey PRIMARY KEY (id),
+    CONSTRAINT redrives_request UNIQUE (actor, request_key),
+    CONSTRAINT redrives_state CHECK (state IN ('running', 'cancelled', 'done')),
+    CONSTRAINT redrives_finished CHECK ((state = 'running') = (finished IS NULL))
+);
+CREATE INDEX redrives_created_idx ON redrives (created, id);
+
+-- What a redrive is to do, as it was laid out, and what became of each item; result is empty until its turn.
+CREATE TABLE redrive_items (
+    redrive_id  text COLLATE "C" NOT NULL,
+    place       bigint NOT NULL,
+    reminder_id text COLLATE "C" NOT NULL,
+    type        text COLLATE "C" NOT NULL,
+    channel     text COLLATE "C" NOT NULL,
+    version     bigint NOT NULL,
+    result      text NOT NULL DEFAULT '',
+    became      text NOT NULL DEFAULT '',
+    at          timestamptz,
+    CONSTRAINT redrive_items_pkey PRIMARY KEY (redrive_id, place),
+    CONSTRAINT redrive_items_redrive FOREIGN KEY (redrive_id) REFERENCES redrives (id) ON DELETE CASCADE
+);
+
 -- The systems and timelines that this ledger has lived on, and when each was noticed; the first has always
 -- been there.
 CREATE TABLE epochs (
@@ -220,6 +266,8 @@ CREATE TABLE epochs (
 
 -- +goose Down
 DROP TABLE epochs;
+DROP TABLE redrive_items;
+DROP TABLE redrives;
 DROP TABLE audit;
 DROP TABLE gates;
 DROP TABLE conflicts;

@@ -14,6 +14,7 @@ CREATE TABLE entries (
     version        integer NOT NULL,
     class          text NOT NULL DEFAULT '',
     reason         text NOT NULL,
+    code           text NOT NULL DEFAULT '',
     provider       text NOT NULL DEFAULT '',
     fingerprint    text NOT NULL DEFAULT '',
     receipt        text NOT NULL DEFAULT '',
@@ -22,12 +23,14 @@ CREATE TABLE entries (
     spent          integer NOT NULL DEFAULT 0,
     lapses         integer NOT NULL DEFAULT 0,
     deliveries     integer NOT NULL DEFAULT 0,
+    redrives       integer NOT NULL DEFAULT 0,
     holder         text NOT NULL DEFAULT '',
     lease_until    integer,
     claimed_at     integer,
     due            integer,
     wake           integer,
     owner          text NOT NULL DEFAULT '',
+    not_before     integer,
     deadline       integer,
     doubt_since    integer,
     ask_at         integer,
@@ -49,7 +52,7 @@ CREATE TABLE entries (
     CONSTRAINT entries_missing CHECK (missing IN ('', 'assumed', 'unread', 'resolved')),
     CONSTRAINT entries_version CHECK (version > 0),
     CONSTRAINT entries_counts CHECK (attempts >= 0 AND spent >= 0 AND lapses >= 0 AND deliveries >= 0
-        AND asked >= 0),
+        AND redrives >= 0 AND asked >= 0),
     CONSTRAINT entries_reason CHECK (reason <> ''),
     CONSTRAINT entries_holder CHECK ((state = 'sending') = (holder <> '')),
     CONSTRAINT entries_lease CHECK ((state = 'sending') = (lease_until IS NOT NULL)),
@@ -142,6 +145,7 @@ CREATE TABLE gates (
     class        text NOT NULL DEFAULT '',
     closed_by    text NOT NULL DEFAULT '',
     strikes      integer NOT NULL DEFAULT 0,
+    paused       boolean NOT NULL DEFAULT FALSE,
     version      integer NOT NULL,
     updated      integer NOT NULL,
     CONSTRAINT gates_pkey PRIMARY KEY (provider),
@@ -167,6 +171,48 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_at_idx ON audit (at, id);
 
+-- An operator's batches of dead letters.
+CREATE TABLE redrives (
+    id           text NOT NULL,
+    actor        text NOT NULL,
+    request_key  text NOT NULL,
+    request_hash text NOT NULL,
+    role         text NOT NULL,
+    why          text NOT NULL,
+    asked        text NOT NULL,
+    state        text NOT NULL,
+    size         integer NOT NULL,
+    pace_micros  integer NOT NULL,
+    deadline     integer,
+    permanent    boolean NOT NULL,
+    holder       text NOT NULL DEFAULT '',
+    lease_until  integer,
+    version      integer NOT NULL,
+    created      integer NOT NULL,
+    updated      integer NOT NULL,
+    finished     integer,
+    CONSTRAINT redrives_pkey PRIMARY KEY (id),
+    CONSTRAINT redrives_request UNIQUE (actor, request_key),
+    CONSTRAINT redrives_state CHECK (state IN ('running', 'cancelled', 'done')),
+    CONSTRAINT redrives_finished CHECK ((state = 'running') = (finished IS NULL))
+);
+CREATE INDEX redrives_created_idx ON redrives (created, id);
+
+-- What a redrive is to do, as it was laid out, and what became of each item; result is empty until its turn.
+CREATE TABLE redrive_items (
+    redrive_id  text NOT NULL,
+    place       integer NOT NULL,
+    reminder_id text NOT NULL,
+    type        text NOT NULL,
+    channel     text NOT NULL,
+    version     integer NOT NULL,
+    result      text NOT NULL DEFAULT '',
+    became      text NOT NULL DEFAULT '',
+    at          integer,
+    CONSTRAINT redrive_items_pkey PRIMARY KEY (redrive_id, place),
+    CONSTRAINT redrive_items_redrive FOREIGN KEY (redrive_id) REFERENCES redrives (id) ON DELETE CASCADE
+);
+
 -- The systems and timelines that this ledger has lived on, and when each was noticed; the first has always
 -- been there.
 CREATE TABLE epochs (
@@ -177,6 +223,8 @@ CREATE TABLE epochs (
 
 -- +goose Down
 DROP TABLE epochs;
+DROP TABLE redrive_items;
+DROP TABLE redrives;
 DROP TABLE audit;
 DROP TABLE gates;
 DROP TABLE conflicts;

@@ -8,15 +8,16 @@
 // once, from standard base64 only; the counter of deliveries never becomes part of the message, so that
 // a message nobody can read is the same dead letter each time.
 //
-// What it does not do: it does not read the marks of a dead-letter topic, and takes nothing from
-// attributes but trace context and encoding. An unwrapped push has them as plain headers, which makes
-// every header the publisher's to write.
+// What it does not do: it takes nothing from attributes but trace context and encoding, and, of a source that
+// is the subscription of a dead-letter topic, the marks that Pub/Sub puts on what it gave up on. Elsewhere they
+// are the publisher's to write; an unwrapped push has every attribute as a plain header.
 package pubsub
 
 import (
 	"cmp"
 	"encoding/base64"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,9 +46,40 @@ func New(o broker.Options) (*Format, error) {
 func (f *Format) Open(h http.Header, raw []byte) ledger.Delivery {
 	var e envelope
 	if err := json.Unmarshal(raw, &e); err != nil || e.Message == nil {
-		return f.Bound(unwrapped(h, raw))
+		d := unwrapped(h, raw)
+		if f.DeadLetters() {
+			d = givenUp(d, h.Get)
+		}
+		return f.Bound(d)
 	}
-	return f.Bound(e.open(h))
+	d, attributes := e.open(h)
+	if f.DeadLetters() {
+		d = givenUp(d, func(name string) string { return attributes[name] })
+	}
+	return f.Bound(d)
+}
+
+// Marks of a message that was forwarded to a dead-letter topic ("Dead-letter topics" at
+// cloud.google.com/pubsub/docs). The forwarded one has a message id and a publish time of its own.
+const (
+	deadSubscription = "CloudPubSubDeadLetterSourceSubscription"
+	deadCount        = "CloudPubSubDeadLetterSourceDeliveryCount"
+	deadPublished    = "CloudPubSubDeadLetterSourceTopicPublishTime"
+)
+
+// givenUp reads the marks: who gave up, after how many deliveries, and when the message was published first. A
+// mark that cannot be read is left out; the message is a dead letter without it.
+func givenUp(d ledger.Delivery, mark func(string) string) ledger.Delivery {
+	if name := mark(deadSubscription); broker.ValidMessageID(name) {
+		d.GaveUpBy = name
+	}
+	if n, err := strconv.ParseInt(mark(deadCount), 10, 32); err == nil && n >= 0 {
+		d.Count = int(n)
+	}
+	if at, err := time.Parse(time.RFC3339, mark(deadPublished)); err == nil && at.Year() >= 2000 && at.Year() <= 9999 {
+		d.Published = at.UTC()
+	}
+	return d
 }
 
 // Attributes of the client libraries.
@@ -90,7 +122,7 @@ type message struct {
 	PublishedToo string            `json:"publish_time"`
 }
 
-func (e envelope) open(h http.Header) ledger.Delivery {
+func (e envelope) open(h http.Header) (d ledger.Delivery, attributes map[string]string) {
 	var (
 		m    message
 		seen evidence
@@ -117,7 +149,7 @@ func (e envelope) open(h http.Header) ledger.Delivery {
 	return ledger.Delivery{
 		MessageID: seen.id, Published: seen.published, Count: count,
 		Raw: data, Fault: seen.fault, Trace: trace,
-	}
+	}, m.Attributes
 }
 
 // evidence gathers what several places say about one message, and the first thing that is wrong.

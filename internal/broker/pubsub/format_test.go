@@ -84,6 +84,46 @@ func TestGoldenEnvelopesAreOpened(t *testing.T) {
 	}
 }
 
+func TestTheMarksOfADeadLetterTopicAreReadWhereTheSourceIsOne(t *testing.T) {
+	dead, err := pubsub.New(broker.Options{Source: "seats-dead", Limit: limit, Auth: broker.None{}, DeadLetters: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := time.Date(2031, 3, 1, 10, 15, 30, 123e6, time.UTC)
+	marks := http.Header{
+		"Cloudpubsubdeadlettersourcesubscription":     {"relay-push"},
+		"Cloudpubsubdeadlettersourcedeliverycount":    {"5"},
+		"Cloudpubsubdeadlettersourcetopicpublishtime": {"2031-03-01T10:15:30.123Z"},
+	}
+	unwrapped := golden(t, "unwrapped.json")
+	for name, c := range map[string]struct {
+		h    http.Header
+		raw  []byte
+		want ledger.Delivery
+	}{
+		"wrapped": {nil, golden(t, "forwarded.json"), ledger.Delivery{
+			Source: "seats-dead", MessageID: "9911223344559999", Published: first, Count: 5, GaveUpBy: "relay-push", Raw: []byte(data),
+		}},
+		"unwrapped": {marks, unwrapped, ledger.Delivery{
+			Source: "seats-dead", Published: first, Count: 5, GaveUpBy: "relay-push", Raw: unwrapped,
+		}},
+		"unreadable marks": {http.Header{
+			"Cloudpubsubdeadlettersourcesubscription":     {"relay\x00push"},
+			"Cloudpubsubdeadlettersourcedeliverycount":    {"99999999999"},
+			"Cloudpubsubdeadlettersourcetopicpublishtime": {"yesterday"},
+		}, unwrapped, ledger.Delivery{Source: "seats-dead", Raw: unwrapped}},
+		"none": {nil, unwrapped, ledger.Delivery{Source: "seats-dead", Raw: unwrapped}},
+	} {
+		if diff := cmp.Diff(c.want, dead.Open(c.h, c.raw)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	// Anywhere else they are a publisher's word: it could make itself older or younger by them.
+	if d := format(t).Open(marks, unwrapped); d.GaveUpBy != "" || d.Count != 0 || !d.Published.IsZero() {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestAMessageNobodyCanReadIsOneDeadLetterHoweverOftenItComes(t *testing.T) {
 	first := format(t).Open(nil, golden(t, "attributes_only.json"))
 	again := format(t).Open(nil, golden(t, "attributes_only_again.json"))

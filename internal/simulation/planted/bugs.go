@@ -10,7 +10,7 @@ type bug struct {
 	test string
 }
 
-// bugs are those of many outages first, then one for each rule of the heart, then those of reconciliation.
+// bugs are those of many outages first, then one for each rule of the heart, then those of reconciliation, of redrive and of what is forgotten.
 func bugs() []bug {
 	return []bug{
 		{
@@ -184,7 +184,7 @@ func bugs() []bug {
 		},
 		{
 			"an act without its line in the audit", "db/sqlite/write.go",
-			"			err = q.AddAct(ctx, actParams(*c.Act))", "			_ = q.AddAct(ctx, actParams(*c.Act))", "db/sqlite", "TestSQLiteIsAStore",
+			"if err := q.AddAct(ctx, actParams(*c.Act)); err != nil {", "if err := q.AddAct(ctx, actParams(*c.Act)); false {\n				_ = err", "db/sqlite", "TestSQLiteIsAStore",
 		},
 		{
 			"a bounce that moves the entry", "internal/ledger/report.go",
@@ -192,7 +192,7 @@ func bugs() []bug {
 		},
 		{
 			"a database that changed under us, believed", "internal/ledger/failover.go",
-			"return e.Published.Before(f.Noticed) || undated", "return undated", "internal/ledger", "TestWhatWasPublishedBeforeTheDatabaseChangedIsBornInDoubt",
+			"return e.Published.Before(f.Noticed) || undated && v.Count", "return undated && v.Count", "internal/ledger", "TestWhatWasPublishedBeforeTheDatabaseChangedIsBornInDoubt",
 		},
 		{
 			"a question before its time counted", "internal/ledger/ask.go",
@@ -209,6 +209,58 @@ func bugs() []bug {
 		{
 			"what was due before the database changed, sent blindly", "internal/ledger/failover.go",
 			"return f.happened() && !e.InDoubt()", "return false && !e.InDoubt()", "internal/ledger", "TestWhatWasDueBeforeTheDatabaseChangedIsDoubted",
+		},
+		{
+			"a redrive of what died anew", "internal/ledger/redrive.go",
+			"	case e.Version != by.Version:\n		return SkipMoved", "	case false:\n		return SkipMoved", "internal/ledger", "TestWhatADeadLetterIsLeftAloneFor",
+		},
+		{
+			"a redrive of what was sent", "internal/ledger/redrive.go",
+			"	case e.State == Sent:\n		return SkipSent", "	case false:\n		return SkipSent", "internal/redrive", "TestARedriveTouchesNothingButTheDeadLettersThatItWasAskedFor",
+		},
+		{
+			"a redrive that begins again after a crash", "internal/redrive/turn.go",
+			"		if line.Origin != ledger.OriginRedrive || line.Message != r.ID {", "		if line.Message != r.ID || true {", "internal/redrive", "TestAReplicaThatEndsAnywhereIsGoneOnWithWhereItStopped",
+		},
+		{
+			"a redrive that two replicas work on", "internal/redrive/work.go",
+			"stands.State == ledger.RedriveRunning && stands.Holder == r.Holder, err", "stands.ID == r.ID, err", "internal/redrive", "TestACancelStopsTheRestWithinASecond",
+		},
+		{
+			"a dead letter that is redriven for ever", "internal/ledger/redrive.go",
+			"	case e.Redrives >= by.Most:", "	case false:", "internal/ledger", "TestTheLifeOfADeadLetterEndsSentOrParked",
+		},
+		{
+			"a key that starts a redrive each time", "internal/redrive/people.go",
+			"	if ask.Key != \"\" {\n		if known", "	if ask.Key = d.Token(); false {\n		if known", "internal/redrive", "TestARequestUnderItsKeyIsOneRedriveHoweverOftenItComes",
+		},
+		{
+			"a dead letter from before the database changed, sent blindly", "internal/ledger/failover.go",
+			"	if !f.happened() || claimedSince {\n		return false", "	if claimedSince || true {\n		return false", "internal/ledger", "TestADeadLetterThatStoodBeforeTheDatabaseChangedComesBackInDoubt",
+		},
+		{
+			"what a broker gave up on, sent at once", "internal/ledger/meet.go",
+			"	case v.GaveUp:\n		return inherit(e, v, f, r)", "", "internal/deliver", "TestWhatABrokerGaveUpOnIsADeadLetterAndCallsNobody",
+		},
+		{
+			"an erasure that may still be sent", "internal/ledger/forget.go",
+			"	case Sending, Unknown:\n		next.CancelAsked = true", "	case Sending, Unknown:", "internal/retention", "TestAnErasureTakesThePersonAndKeepsTheProof",
+		},
+		{
+			"a purge of what may still be sent", "internal/ledger/forget.go",
+			"	if !e.Final() {\n		return AgeingNone", "	if false {\n		return AgeingNone", "internal/retention", "TestWhatCameToRestIsForgottenPieceByPieceAndNothingElse",
+		},
+		{
+			"a deletion of what moved on", "db/sqlite/internal/litesql/ledger.sql.go",
+			"AND version = ?4\n    AND updated = ?5", "AND version <> -?4\n    AND updated <> -?5", "db/sqlite", "TestSQLiteIsAStore",
+		},
+		{
+			"a paused provider that a call opens", "internal/ledger/gate.go",
+			"	if g.Paused {\n		return g, false", "	if false {\n		return g, false", "internal/ledger", "TestNoCallOpensWhatAPersonClosed",
+		},
+		{
+			"a pause without its line in the audit", "db/sqlite/write.go",
+			"		return q.AddAct(ctx, actParams(*act))", "		_ = q.AddAct(ctx, actParams(*act))\n		return nil", "db/sqlite", "TestSQLiteIsAStore",
 		},
 	}
 }

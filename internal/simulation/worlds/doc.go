@@ -9,6 +9,11 @@
 // the first call meets (later ones meet anything that matters), whether there is a deadline, and whether the
 // provider's account changes.
 //
+// Other worlds begin with a dead letter. Two redrives of it, or two replicas at one item, go their way beside the worker,
+// the sweep, the questions and, in some, a delivery; and one of these happens: a person discards it, or erases whom
+// it was for, or a walk takes its payload, or its entry, once that is older than the memory. A crash there may also
+// fall between an entry's write and its item's.
+//
 // Invariants, after every step of every world:
 //
 //   - an accepted send that is not known again by the provider is the only one since the timeline last said
@@ -20,6 +25,9 @@
 //     a person abandoned it; what is sent with a receipt was;
 //   - one call is told once; an ack is given only for what stands and is final, unknown or the ledger's own, and
 //     stays so; whoever visits what is due moves it;
+//   - a redrive puts a dead letter to work once, as it was laid out and while its payload is kept; what an item says is
+//     what was written; what is forgotten was at rest for long enough, and what comes again after its entry was
+//     deleted is dropped;
 //   - where nobody has anything left to do, the entry has come to rest or waits for a person, and nothing that
 //     was acked is missing; and no path goes on for ever, but for a visitor that is too late for its call each time.
 //

@@ -151,7 +151,7 @@ func (g *graph) story(n uint32, last int) string {
 	return b.String()
 }
 
-var names = [cast + 1]string{"delivery", "twin", "worker", "sweep", "cancel", "person", "asker", "report", ""}
+var names = [cast + 4]string{"delivery", "twin", "worker", "sweep", "cancel", "person", "asker", "report", "", "redrive", "other", "forgets"}
 
 func (s *state) standing() string {
 	e := s.entry

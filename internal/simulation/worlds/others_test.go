@@ -14,6 +14,9 @@ func dueForTheLedger(s *state) bool {
 
 // steps calls emit with every way in which the world can go on.
 func (w *world) steps(s *state, emit func(step)) {
+	if s.desk != nil && !w.plan.both {
+		emit = w.once(emit)
+	}
 	for _, who := range []int{delivery, twin, worker} {
 		w.visitor(s, who, emit)
 	}
@@ -24,6 +27,9 @@ func (w *world) steps(s *state, emit func(step)) {
 		w.deciding(s, emit)
 	}
 	w.reporting(s, emit)
+	if s.desk != nil {
+		w.lettering(s, emit)
+	}
 	if w.plan.moves && !s.moved {
 		w.scratch = *s
 		w.scratch.moved = true
@@ -47,6 +53,9 @@ func (w *world) tick(s *state) (next time.Duration) {
 		if a := &s.actors[who]; a.place == calls {
 			matters(a.until)
 		}
+	}
+	if s.desk != nil {
+		w.ageing(s, matters)
 	}
 	if s.entry != nil && s.entry.Final() {
 		return next

@@ -61,7 +61,12 @@ func (m mood) result() ledger.Result {
 func (m mood) takes() bool { return m == accepts || m == acceptsInSilence || m == noSlot }
 
 // laterMoods are those of every call but the first.
-func laterMoods() []mood { return []mood{accepts, refuses, unreachable, acceptsInSilence, silent} }
+func (p plan) laterMoods() []mood {
+	if p.letters != "" {
+		return []mood{accepts, unreachable, acceptsInSilence}
+	}
+	return []mood{accepts, refuses, unreachable, acceptsInSilence, silent}
+}
 
 // plan is what tells one world from another.
 type plan struct {
@@ -73,10 +78,23 @@ type plan struct {
 	person    bool     // there is one who may decide
 	attempts  int      // that may be spent
 	arrivals  [2]uint8 // how often each delivery comes, at most: again after a nack or a crash
+	letters   letters  // the world begins with a dead letter, and this happens beside its redrives
+	both      bool     // in a world with a dead letter, a crash and a lost reply, instead of one of them
+	pauses    bool     // in a world with a dead letter, visitors do, between a reading and what follows from it
+	shared    bool     // two replicas give the same item its turn, instead of one each in two redrives
 }
 
 func (p plan) String() string {
 	name := fmt.Sprintf("%s/%s/%s", p.contract, p.onUnknown, p.first)
+	if p.letters != "" {
+		name = fmt.Sprintf("%s/%s/letter/%s", p.contract, p.onUnknown, p.letters)
+	}
+	if p.shared {
+		name += "/shared"
+	}
+	if p.both {
+		name += "/both"
+	}
 	if p.deadline {
 		name += "/deadline"
 	}
@@ -132,7 +150,7 @@ func plans(all bool) (list []plan) {
 			}
 		}
 	}
-	return list
+	return append(list, letterPlans(all)...)
 }
 
 // alike tells whether there is another world that differs in nothing that the heart reads: gone from refused
@@ -177,10 +195,17 @@ func (p plan) birth() ledger.Entry {
 	if p.deadline {
 		e.Deadline = noon().Add(deadline)
 	}
+	if p.letters == memory {
+		e.Published = noon().Add(-time.Microsecond) // what is as old as the memory, to the instant, is deleted and admitted
+	}
 	return e
 }
 
 // admit asks the real policy.
-func admit(e ledger.Entry, now time.Time) ledger.Admission {
-	return policy.Admit(e, time.Time{}, policy.Memory{Span: 400 * 24 * time.Hour}, now)
+func (p plan) admit(e ledger.Entry, now time.Time) ledger.Admission {
+	span := 400 * 24 * time.Hour
+	if p.letters == memory {
+		span = kept
+	}
+	return policy.Admit(e, time.Time{}, policy.Memory{Span: span}, now)
 }

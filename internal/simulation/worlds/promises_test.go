@@ -30,9 +30,13 @@ func (s *state) version() int64 {
 // write is the store: it compares versions, raises them, and fixes the moments. What the write says is held
 // to the promises. It tells whether it happened.
 func (w *world) write(s *state, who int) bool {
-	a, before := &s.actors[who], s.entry
-	change := a.change
-	a.change = nil
+	change := s.actors[who].change
+	s.actors[who].change = nil
+	return w.commit(s, who, change)
+}
+
+func (w *world) commit(s *state, who int, change *ledger.Change) bool {
+	before := s.entry
 	switch {
 	case fenced && change.Entry.Version != s.version(), !fenced && change.Entry.Version == 0 && before != nil:
 		return false
@@ -59,12 +63,15 @@ func (w *world) write(s *state, who int) bool {
 	case before != nil && before.State == ledger.Sent && stands.State != ledger.Sent:
 		s.breaks("%s after it was sent", stands.State)
 	}
+	if s.desk != nil {
+		w.lettered(s, before, change, claim)
+	}
 	if line := change.Event; line != nil {
 		w.told(s, who, line)
 	}
 	switch stands.State {
 	case ledger.Dead, ledger.Dropped:
-		if s.uncovered > 0 && stands.Reason != ledger.ReasonAbandoned {
+		if s.uncovered > 0 && stands.Reason != ledger.ReasonAbandoned && !s.buried() {
 			s.breaks("%s (%s), and it was sent", stands.State, stands.Reason)
 		}
 	case ledger.Sent:
@@ -164,6 +171,7 @@ func (s *state) call(w *world, account uint8, m mood) (receipt uint8) {
 func (s *state) promised() {
 	s.acked = true
 	switch e := s.entry; {
+	case e == nil && s.buried():
 	case e == nil:
 		s.breaks("acked, and there is no entry")
 	case !e.Final() && e.State != ledger.Unknown && e.Owner != ledger.OwnerLedger:
@@ -184,7 +192,7 @@ func (w *world) learnt(s *state, who int) { s.proven(s.actors[who].result == led
 // rests tells what is wrong with a state in which nobody has anything left to do.
 func (s *state) rests() string {
 	switch e := s.entry; {
-	case e == nil && (s.acked || s.sends > 0):
+	case e == nil && (s.acked || s.sends > 0) && !s.buried():
 		return "acked or sent, and there is no entry"
 	case e != nil && !e.Final() && e.State != ledger.Unknown:
 		return fmt.Sprintf("lost: it is %s, owned by %q, and nobody will come", e.State, e.Owner)

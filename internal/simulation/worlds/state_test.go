@@ -75,6 +75,8 @@ type state struct {
 	lost      bool // a commit's reply
 	lied      bool // the provider did not find what it took
 	fault     string
+
+	desk *desk // of a world that begins with a dead letter; never written to
 }
 
 func at(d time.Duration) time.Time { return noon().Add(d) }
@@ -155,6 +157,9 @@ func (c *coder) encode(s *state) []byte {
 	}
 	for who := worker; who < cast; who++ {
 		c.actor(s, who)
+	}
+	if s.desk != nil {
+		c.desk(s)
 	}
 	return c.buf
 }

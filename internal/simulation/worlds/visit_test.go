@@ -45,6 +45,9 @@ func newWorld(p plan) *world {
 func (w *world) begins() *state {
 	s := &state{}
 	s.actors[delivery].arrivals, s.actors[twin].arrivals = w.plan.arrivals[0], w.plan.arrivals[1]
+	if w.plan.letters != "" {
+		w.letter(s)
+	}
 	return s
 }
 
@@ -87,6 +90,13 @@ func (w *world) visitor(s *state, who int, emit func(step)) {
 		next.promised()
 		next.actors[who] = actor{place: gone_}
 		emit(step{who, what, ", and acks", must, next})
+	}
+	if s.entry == nil && (a.place == settles || a.place == rereads) {
+		do("finds nothing to record on, and gives up", true, func(next *state, _ *actor) bool {
+			next.released(who)
+			return true
+		})
+		return
 	}
 	switch a.place {
 	case idle:
@@ -141,7 +151,7 @@ func (s *state) token() uint8 {
 // reading is a look at the entry, and the write that follows from it, at once or later.
 func (w *world) reading(s *state, who int, what string, do doing, read func(next *state, a *actor)) {
 	w.writing(s, who, what, do, read)
-	if fenced && w.tick(s) <= s.now {
+	if fenced && w.tick(s) <= s.now || s.desk != nil && !w.plan.pauses {
 		return
 	}
 	do(what+", and pauses", false, func(next *state, a *actor) bool {
@@ -200,7 +210,7 @@ func (w *world) carryOn(s *state, who int) {
 // again sends a visitor back to its reading. Where it holds nothing, it is as if it came anew.
 func (s *state) again(who int) {
 	a := &s.actors[who]
-	if a.place, a.change = looks, nil; a.token != 0 && s.entry.Holder == tokens[a.token] {
+	if a.place, a.change = looks, nil; a.token != 0 && s.entry != nil && s.entry.Holder == tokens[a.token] {
 		return
 	}
 	if who == delivery || who == twin {
@@ -230,7 +240,7 @@ func (w *world) look(s *state, who int) {
 	if s.entry != nil {
 		seen, subject = *s.entry, *s.entry
 	}
-	facts := ledger.Facts{Holder: tokens[a.token], Wait: pause, Admission: admit(subject, now)}
+	facts := ledger.Facts{Holder: tokens[a.token], Wait: pause, Admission: w.plan.admit(subject, now)}
 	met := ledger.Meet(seen, visit, facts, w.rules[a.account], now)
 	if met.Verb == ledger.TakeSlot {
 		facts.Slot = ledger.Slot{Provider: met.Provider, Held: true}
@@ -286,13 +296,16 @@ func (w *world) calling(s *state, do doing, who int) {
 			return true
 		})
 	}
+	if s.desk != nil && !s.desk.kept && s.now < s.actors[who].until {
+		outcome("finds nothing to send", notCalled, s.called)
+	}
 	switch {
 	case s.now >= s.actors[who].until:
 		outcome(tooLate, notCalled, s.called)
 	case !s.called:
 		outcome("calls: "+w.plan.first.String(), w.plan.first, true)
 	default:
-		for _, m := range laterMoods() {
+		for _, m := range w.plan.laterMoods() {
 			outcome("calls: "+m.String(), m, true)
 		}
 	}

@@ -42,6 +42,7 @@ type Entry struct {
 	Version       int64
 	Class         string
 	Reason        string
+	Code          string
 	Provider      string
 	Fingerprint   string
 	Receipt       string
@@ -50,12 +51,14 @@ type Entry struct {
 	Spent         int64
 	Lapses        int64
 	Deliveries    int64
+	Redrives      int64
 	Holder        string
 	LeaseUntil    *time.Time
 	ClaimedAt     *time.Time
 	Due           *time.Time
 	Wake          *time.Time
 	Owner         string
+	NotBefore     *time.Time
 	Deadline      *time.Time
 	DoubtSince    *time.Time
 	AskAt         *time.Time
@@ -81,6 +84,7 @@ type Gate struct {
 	Class       string
 	ClosedBy    string
 	Strikes     int64
+	Paused      bool
 	Version     int64
 	Updated     time.Time
 }
@@ -93,6 +97,39 @@ type Payload struct {
 	Content    []byte
 	Metadata   []byte
 	Raw        []byte
+}
+
+type Redrive struct {
+	ID          string
+	Actor       string
+	RequestKey  string
+	RequestHash string
+	Role        string
+	Why         string
+	Asked       string
+	State       string
+	Size        int64
+	PaceMicros  int64
+	Deadline    *time.Time
+	Permanent   bool
+	Holder      string
+	LeaseUntil  *time.Time
+	Version     int64
+	Created     time.Time
+	Updated     time.Time
+	Finished    *time.Time
+}
+
+type RedriveItem struct {
+	RedriveID  string
+	Place      int64
+	ReminderID string
+	Type       string
+	Channel    string
+	Version    int64
+	Result     string
+	Became     string
+	At         *time.Time
 }
 
 type Timeline struct {

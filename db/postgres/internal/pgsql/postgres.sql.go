@@ -10,33 +10,60 @@ import (
 	"time"
 )
 
+const addRedriveItems = `-- name: AddRedriveItems :exec
+INSERT INTO redrive_items (redrive_id, place, reminder_id, type, channel, version)
+SELECT $1::text, unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]),
+    unnest($5::text[]), unnest($6::bigint[])
+`
+
+type AddRedriveItemsParams struct {
+	RedriveID   string
+	Places      []int64
+	ReminderIds []string
+	Types       []string
+	Channels    []string
+	Versions    []int64
+}
+
+func (q *Queries) AddRedriveItems(ctx context.Context, arg AddRedriveItemsParams) error {
+	_, err := q.db.Exec(ctx, addRedriveItems,
+		arg.RedriveID,
+		arg.Places,
+		arg.ReminderIds,
+		arg.Types,
+		arg.Channels,
+		arg.Versions,
+	)
+	return err
+}
+
 const createEntry = `-- name: CreateEntry :one
 
 WITH born AS (
     INSERT INTO entries (
-        reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
-        fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until,
-        claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked,
+        reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
+        fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until,
+        claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked,
     published, source, correlation_id, reservation_id, user_id, first_seen, updated
     )
     VALUES (
-        $1, $2, $3, $4, $5, $6, 1, $7, $8, $9,
-        $10, $11, $12, $13, $14, $15, $16, $17,
-        ledger_at($18, $19),
+        $1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10,
+        $11, $12, $13, $14, $15, $16, $17, $18, $19,
         ledger_at($20, $21),
         ledger_at($22, $23),
-        ledger_at($24, $25), $26, $27,
-        $28, ledger_at($29, $30), $31, $32,
-        $33, $34, $35,
-        $36, $37, ledger_now(), ledger_now()
+        ledger_at($24, $25),
+        ledger_at($26, $27), $28, $29, $30,
+        $31, ledger_at($32, $33), $34, $35,
+        $36, $37, $38,
+        $39, $40, ledger_now(), ledger_now()
     )
     ON CONFLICT DO NOTHING
-    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 ), carried AS (
     INSERT INTO payloads (reminder_id, type, channel, recipient, content, metadata, raw)
-    SELECT born.reminder_id, born.type, born.channel, $38::text, $39::bytea,
-        $40::bytea, $41::bytea
-    FROM born WHERE $42::boolean
+    SELECT born.reminder_id, born.type, born.channel, $41::text, $42::bytea,
+        $43::bytea, $44::bytea
+    FROM born WHERE $45::boolean
 ), told AS (
     INSERT INTO timeline (
         reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
@@ -44,15 +71,15 @@ WITH born AS (
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        born.reminder_id, born.type, born.channel, born.version, $43::text, $44::text,
-        $45::text, $46::text, $47::text, $48::text,
-        $49::bigint, $50::text, $51::bigint, $52::text,
-        $53::timestamptz, $54::timestamptz, $55::text,
-        $56::text, $57::bigint, $58::text, $59::text,
-        $60::bigint, $61::text, born.updated
-    FROM born WHERE $62::boolean
+        born.reminder_id, born.type, born.channel, born.version, $46::text, $47::text,
+        $48::text, $49::text, $50::text, $51::text,
+        $52::bigint, $53::text, $54::bigint, $55::text,
+        $56::timestamptz, $57::timestamptz, $58::text,
+        $59::text, $60::bigint, $61::text, $62::text,
+        $63::bigint, $64::text, born.updated
+    FROM born WHERE $65::boolean
 )
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM born
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM born
 `
 
 type CreateEntryParams struct {
@@ -64,6 +91,7 @@ type CreateEntryParams struct {
 	State            string
 	Class            string
 	Reason           string
+	EntryCode        string
 	Provider         string
 	Fingerprint      string
 	Receipt          string
@@ -72,6 +100,7 @@ type CreateEntryParams struct {
 	Spent            int64
 	Lapses           int64
 	Deliveries       int64
+	Redrives         int64
 	Holder           string
 	LeaseAt          *time.Time
 	LeaseAfter       *int64
@@ -82,6 +111,7 @@ type CreateEntryParams struct {
 	WakeAt           *time.Time
 	WakeAfter        *int64
 	Owner            string
+	NotBefore        *time.Time
 	Deadline         *time.Time
 	DoubtSince       *time.Time
 	AskAt            *time.Time
@@ -130,6 +160,7 @@ type CreateEntryRow struct {
 	Version       int64
 	Class         string
 	Reason        string
+	Code          string
 	Provider      string
 	Fingerprint   string
 	Receipt       string
@@ -138,12 +169,14 @@ type CreateEntryRow struct {
 	Spent         int64
 	Lapses        int64
 	Deliveries    int64
+	Redrives      int64
 	Holder        string
 	LeaseUntil    *time.Time
 	ClaimedAt     *time.Time
 	Due           *time.Time
 	Wake          *time.Time
 	Owner         string
+	NotBefore     *time.Time
 	Deadline      *time.Time
 	DoubtSince    *time.Time
 	AskAt         *time.Time
@@ -170,6 +203,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.State,
 		arg.Class,
 		arg.Reason,
+		arg.EntryCode,
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
@@ -178,6 +212,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.Spent,
 		arg.Lapses,
 		arg.Deliveries,
+		arg.Redrives,
 		arg.Holder,
 		arg.LeaseAt,
 		arg.LeaseAfter,
@@ -188,6 +223,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.WakeAt,
 		arg.WakeAfter,
 		arg.Owner,
+		arg.NotBefore,
 		arg.Deadline,
 		arg.DoubtSince,
 		arg.AskAt,
@@ -236,6 +272,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		&i.Version,
 		&i.Class,
 		&i.Reason,
+		&i.Code,
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
@@ -244,12 +281,14 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		&i.Spent,
 		&i.Lapses,
 		&i.Deliveries,
+		&i.Redrives,
 		&i.Holder,
 		&i.LeaseUntil,
 		&i.ClaimedAt,
 		&i.Due,
 		&i.Wake,
 		&i.Owner,
+		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
 		&i.AskAt,
@@ -299,22 +338,22 @@ const swapEntry = `-- name: SwapEntry :one
 WITH moved AS (
     UPDATE entries
     SET
-        state = $1, class = $2, reason = $3, provider = $4,
-        fingerprint = $5, receipt = $6, missing = $7, attempts = $8,
-        spent = $9, lapses = $10, deliveries = $11, holder = $12,
-        lease_until = ledger_at($13, $14),
-        claimed_at = ledger_at($15, $16),
-        due = ledger_at($17, $18),
-        wake = ledger_at($19, $20), owner = $21,
-        deadline = $22, doubt_since = $23,
-        ask_at = ledger_at($24, $25), asked = $26,
-        cancel_asked = $27, published = $28, source = $29,
-        correlation_id = $30, reservation_id = $31, user_id = $32,
+        state = $1, class = $2, reason = $3, code = $4, provider = $5,
+        fingerprint = $6, receipt = $7, missing = $8, attempts = $9,
+        spent = $10, lapses = $11, deliveries = $12, redrives = $13, holder = $14,
+        lease_until = ledger_at($15, $16),
+        claimed_at = ledger_at($17, $18),
+        due = ledger_at($19, $20),
+        wake = ledger_at($21, $22), owner = $23,
+        deadline = $24, doubt_since = $25,
+        ask_at = ledger_at($26, $27), asked = $28,
+        cancel_asked = $29, published = $30, source = $31,
+        correlation_id = $32, reservation_id = $33, user_id = $34,
         version = entries.version + 1, updated = ledger_now()
-    WHERE entries.reminder_id = $33 AND entries.type = $34 AND entries.channel = $35
-        AND entries.version = $36
-        AND ($37::timestamptz IS NULL OR entries.updated = $37::timestamptz)
-    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+    WHERE entries.reminder_id = $35 AND entries.type = $36 AND entries.channel = $37
+        AND entries.version = $38
+        AND ($39::timestamptz IS NULL OR entries.updated = $39::timestamptz)
+    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 ), told AS (
     INSERT INTO timeline (
         reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
@@ -322,21 +361,22 @@ WITH moved AS (
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        moved.reminder_id, moved.type, moved.channel, moved.version, $38::text, $39::text,
-        $40::text, $41::text, $42::text, $43::text,
-        $44::bigint, $45::text, $46::bigint, $47::text,
-        $48::timestamptz, $49::timestamptz, $50::text,
-        $51::text, $52::bigint, $53::text, $54::text,
-        $55::bigint, $56::text, moved.updated
-    FROM moved WHERE $57::boolean
+        moved.reminder_id, moved.type, moved.channel, moved.version, $40::text, $41::text,
+        $42::text, $43::text, $44::text, $45::text,
+        $46::bigint, $47::text, $48::bigint, $49::text,
+        $50::timestamptz, $51::timestamptz, $52::text,
+        $53::text, $54::bigint, $55::text, $56::text,
+        $57::bigint, $58::text, moved.updated
+    FROM moved WHERE $59::boolean
 )
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM moved
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM moved
 `
 
 type SwapEntryParams struct {
 	State            string
 	Class            string
 	Reason           string
+	EntryCode        string
 	Provider         string
 	Fingerprint      string
 	Receipt          string
@@ -345,6 +385,7 @@ type SwapEntryParams struct {
 	Spent            int64
 	Lapses           int64
 	Deliveries       int64
+	Redrives         int64
 	Holder           string
 	LeaseAt          *time.Time
 	LeaseAfter       *int64
@@ -403,6 +444,7 @@ type SwapEntryRow struct {
 	Version       int64
 	Class         string
 	Reason        string
+	Code          string
 	Provider      string
 	Fingerprint   string
 	Receipt       string
@@ -411,12 +453,14 @@ type SwapEntryRow struct {
 	Spent         int64
 	Lapses        int64
 	Deliveries    int64
+	Redrives      int64
 	Holder        string
 	LeaseUntil    *time.Time
 	ClaimedAt     *time.Time
 	Due           *time.Time
 	Wake          *time.Time
 	Owner         string
+	NotBefore     *time.Time
 	Deadline      *time.Time
 	DoubtSince    *time.Time
 	AskAt         *time.Time
@@ -436,6 +480,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.State,
 		arg.Class,
 		arg.Reason,
+		arg.EntryCode,
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
@@ -444,6 +489,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Spent,
 		arg.Lapses,
 		arg.Deliveries,
+		arg.Redrives,
 		arg.Holder,
 		arg.LeaseAt,
 		arg.LeaseAfter,
@@ -502,6 +548,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		&i.Version,
 		&i.Class,
 		&i.Reason,
+		&i.Code,
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
@@ -510,12 +557,14 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		&i.Spent,
 		&i.Lapses,
 		&i.Deliveries,
+		&i.Redrives,
 		&i.Holder,
 		&i.LeaseUntil,
 		&i.ClaimedAt,
 		&i.Due,
 		&i.Wake,
 		&i.Owner,
+		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
 		&i.AskAt,

@@ -49,27 +49,32 @@ func (q *Queries) AddAct(ctx context.Context, arg AddActParams) error {
 
 const addConflict = `-- name: AddConflict :execrows
 INSERT INTO conflicts (reminder_id, type, channel, content_hash, source, message_id, first_seen)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ledger_now())
+SELECT entries.reminder_id, entries.type, entries.channel, CAST(?1 AS text), CAST(?2 AS text),
+    CAST(?3 AS text), ledger_now()
+FROM entries
+WHERE entries.reminder_id = ?4 AND entries.type = ?5 AND entries.channel = ?6
+    AND entries.content_hash <> ''
 ON CONFLICT DO NOTHING
 `
 
 type AddConflictParams struct {
-	ReminderID  string
-	Type        string
-	Channel     string
-	ContentHash string
-	Source      string
-	MessageID   string
+	OtherHash  string
+	FromSource string
+	MessageID  string
+	ReminderID string
+	Type       string
+	Channel    string
 }
 
+// Nothing is kept beside an entry that an erasure has taken the hash of.
 func (q *Queries) AddConflict(ctx context.Context, arg AddConflictParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, addConflict,
+		arg.OtherHash,
+		arg.FromSource,
+		arg.MessageID,
 		arg.ReminderID,
 		arg.Type,
 		arg.Channel,
-		arg.ContentHash,
-		arg.Source,
-		arg.MessageID,
 	)
 	if err != nil {
 		return 0, err
@@ -91,6 +96,95 @@ type AddEpochParams struct {
 
 func (q *Queries) AddEpoch(ctx context.Context, arg AddEpochParams) error {
 	_, err := q.db.ExecContext(ctx, addEpoch, arg.Epoch, arg.NoticedAt, arg.NoticedAfter)
+	return err
+}
+
+const addRedrive = `-- name: AddRedrive :one
+INSERT INTO redrives (
+    id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, version,
+    created, updated
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+    ?11, ?12, 1, ledger_now(), ledger_now()
+)
+ON CONFLICT DO NOTHING
+RETURNING id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished
+`
+
+type AddRedriveParams struct {
+	ID          string
+	Actor       string
+	RequestKey  string
+	RequestHash string
+	Role        string
+	Why         string
+	Asked       string
+	State       string
+	Size        int64
+	PaceMicros  int64
+	Deadline    *int64
+	Permanent   bool
+}
+
+func (q *Queries) AddRedrive(ctx context.Context, arg AddRedriveParams) (Redrive, error) {
+	row := q.db.QueryRowContext(ctx, addRedrive,
+		arg.ID,
+		arg.Actor,
+		arg.RequestKey,
+		arg.RequestHash,
+		arg.Role,
+		arg.Why,
+		arg.Asked,
+		arg.State,
+		arg.Size,
+		arg.PaceMicros,
+		arg.Deadline,
+		arg.Permanent,
+	)
+	var i Redrive
+	err := row.Scan(
+		&i.ID,
+		&i.Actor,
+		&i.RequestKey,
+		&i.RequestHash,
+		&i.Role,
+		&i.Why,
+		&i.Asked,
+		&i.State,
+		&i.Size,
+		&i.PaceMicros,
+		&i.Deadline,
+		&i.Permanent,
+		&i.Holder,
+		&i.LeaseUntil,
+		&i.Version,
+		&i.Created,
+		&i.Updated,
+		&i.Finished,
+	)
+	return i, err
+}
+
+const clearHash = `-- name: ClearHash :exec
+UPDATE entries SET content_hash = ''
+WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3 AND version = ?4
+`
+
+type ClearHashParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+	Version    int64
+}
+
+func (q *Queries) ClearHash(ctx context.Context, arg ClearHashParams) error {
+	_, err := q.db.ExecContext(ctx, clearHash,
+		arg.ReminderID,
+		arg.Type,
+		arg.Channel,
+		arg.Version,
+	)
 	return err
 }
 
@@ -160,6 +254,17 @@ func (q *Queries) CountReady(ctx context.Context) ([]CountReadyRow, error) {
 	return items, nil
 }
 
+const countRunningRedrives = `-- name: CountRunningRedrives :one
+SELECT count(*) FROM redrives WHERE state = 'running'
+`
+
+func (q *Queries) CountRunningRedrives(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countRunningRedrives)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countSending = `-- name: CountSending :one
 SELECT count(*) AS entries, min(claimed_at) AS since FROM entries
 WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -172800000000)
@@ -212,11 +317,11 @@ func (q *Queries) CountWaiting(ctx context.Context) (CountWaitingRow, error) {
 }
 
 const createGate = `-- name: CreateGate :one
-INSERT INTO gates (provider, closed_until, class, closed_by, strikes, version, updated)
+INSERT INTO gates (provider, closed_until, class, closed_by, strikes, paused, version, updated)
 VALUES (?1, ledger_at(?2, ?3), ?4, ?5,
-    ?6, 1, ledger_now())
+    ?6, ?7, 1, ledger_now())
 ON CONFLICT DO NOTHING
-RETURNING provider, closed_until, class, closed_by, strikes, version, updated
+RETURNING provider, closed_until, class, closed_by, strikes, paused, version, updated
 `
 
 type CreateGateParams struct {
@@ -226,6 +331,7 @@ type CreateGateParams struct {
 	Class       string
 	ClosedBy    string
 	Strikes     int64
+	Paused      bool
 }
 
 func (q *Queries) CreateGate(ctx context.Context, arg CreateGateParams) (Gate, error) {
@@ -236,6 +342,7 @@ func (q *Queries) CreateGate(ctx context.Context, arg CreateGateParams) (Gate, e
 		arg.Class,
 		arg.ClosedBy,
 		arg.Strikes,
+		arg.Paused,
 	)
 	var i Gate
 	err := row.Scan(
@@ -244,10 +351,69 @@ func (q *Queries) CreateGate(ctx context.Context, arg CreateGateParams) (Gate, e
 		&i.Class,
 		&i.ClosedBy,
 		&i.Strikes,
+		&i.Paused,
 		&i.Version,
 		&i.Updated,
 	)
 	return i, err
+}
+
+const deleteConflicts = `-- name: DeleteConflicts :exec
+DELETE FROM conflicts WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
+`
+
+type DeleteConflictsParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+func (q *Queries) DeleteConflicts(ctx context.Context, arg DeleteConflictsParams) error {
+	_, err := q.db.ExecContext(ctx, deleteConflicts, arg.ReminderID, arg.Type, arg.Channel)
+	return err
+}
+
+const deleteEntry = `-- name: DeleteEntry :execrows
+DELETE FROM entries
+WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3 AND version = ?4
+    AND updated = ?5
+`
+
+type DeleteEntryParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+	Version    int64
+	ReadAt     int64
+}
+
+func (q *Queries) DeleteEntry(ctx context.Context, arg DeleteEntryParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteEntry,
+		arg.ReminderID,
+		arg.Type,
+		arg.Channel,
+		arg.Version,
+		arg.ReadAt,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const deletePayload = `-- name: DeletePayload :exec
+DELETE FROM payloads WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
+`
+
+type DeletePayloadParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+func (q *Queries) DeletePayload(ctx context.Context, arg DeletePayloadParams) error {
+	_, err := q.db.ExecContext(ctx, deletePayload, arg.ReminderID, arg.Type, arg.Channel)
+	return err
 }
 
 const listActs = `-- name: ListActs :many
@@ -337,8 +503,74 @@ func (q *Queries) ListAsks(ctx context.Context, arg ListAsksParams) ([]ListAsksR
 	return items, nil
 }
 
+const listAudit = `-- name: ListAudit :many
+SELECT reminder_id, type, channel, id, actor, role, verb, why, "before", "after", at FROM audit
+WHERE (CAST(?1 AS text) = '' OR actor = ?1)
+    AND (CAST(?2 AS text) = '' OR verb = ?2)
+    AND at >= ?3
+    AND at < ?4
+    AND at <= ?5
+    AND (at < ?5 OR id < ?6)
+ORDER BY at DESC, id DESC
+LIMIT ?7
+`
+
+type ListAuditParams struct {
+	Actor    string
+	Verb     string
+	AtFrom   int64
+	AtTo     int64
+	BeforeAt int64
+	BeforeID string
+	AtMost   int64
+}
+
+// The newest first.
+func (q *Queries) ListAudit(ctx context.Context, arg ListAuditParams) ([]Audit, error) {
+	rows, err := q.db.QueryContext(ctx, listAudit,
+		arg.Actor,
+		arg.Verb,
+		arg.AtFrom,
+		arg.AtTo,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.AtMost,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Audit
+	for rows.Next() {
+		var i Audit
+		if err := rows.Scan(
+			&i.ReminderID,
+			&i.Type,
+			&i.Channel,
+			&i.ID,
+			&i.Actor,
+			&i.Role,
+			&i.Verb,
+			&i.Why,
+			&i.Before,
+			&i.After,
+			&i.At,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listByReminder = `-- name: ListByReminder :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 ORDER BY reminder_id, type, channel
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 ORDER BY reminder_id, type, channel
 `
 
 func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entry, error) {
@@ -360,6 +592,7 @@ func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entr
 			&i.Version,
 			&i.Class,
 			&i.Reason,
+			&i.Code,
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
@@ -368,12 +601,137 @@ func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entr
 			&i.Spent,
 			&i.Lapses,
 			&i.Deliveries,
+			&i.Redrives,
 			&i.Holder,
 			&i.LeaseUntil,
 			&i.ClaimedAt,
 			&i.Due,
 			&i.Wake,
 			&i.Owner,
+			&i.NotBefore,
+			&i.Deadline,
+			&i.DoubtSince,
+			&i.AskAt,
+			&i.Asked,
+			&i.CancelAsked,
+			&i.FirstSeen,
+			&i.Updated,
+			&i.Published,
+			&i.Source,
+			&i.CorrelationID,
+			&i.ReservationID,
+			&i.UserID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listConflicted = `-- name: ListConflicted :many
+SELECT entries.reminder_id, entries.type, entries.channel, entries.send_key, entries.content_hash, entries.state, entries.version, entries.class, entries.reason, entries.code, entries.provider, entries.fingerprint, entries.receipt, entries.missing, entries.attempts, entries.spent, entries.lapses, entries.deliveries, entries.redrives, entries.holder, entries.lease_until, entries.claimed_at, entries.due, entries.wake, entries.owner, entries.not_before, entries.deadline, entries.doubt_since, entries.ask_at, entries.asked, entries.cancel_asked, entries.first_seen, entries.updated, entries.published, entries.source, entries.correlation_id, entries.reservation_id, entries.user_id FROM entries
+INNER JOIN (SELECT DISTINCT conflicts.reminder_id, conflicts.type, conflicts.channel FROM conflicts) AS met
+    ON met.reminder_id = entries.reminder_id AND met.type = entries.type AND met.channel = entries.channel
+WHERE (CAST(?1 AS text) = '' OR entries.reminder_id = ?1)
+    AND (CAST(?2 AS text) = '' OR (entries.reservation_id = ?2 AND entries.reservation_id <> ''))
+    AND (CAST(?3 AS text) = '' OR (entries.user_id = ?3 AND entries.user_id <> ''))
+    AND (CAST(?4 AS text) = '' OR entries.state = ?4)
+    AND (CAST(?5 AS text) = '' OR (entries.class = ?5 AND entries.class <> ''))
+    AND (CAST(?6 AS text) = '' OR entries.type = ?6)
+    AND (CAST(?7 AS text) = '' OR entries.channel = ?7)
+    AND (CAST(?8 AS text) = '' OR entries.provider = ?8)
+    AND (CAST(?9 AS text) = '' OR entries.code = ?9)
+    AND entries.first_seen >= ?10
+    AND entries.first_seen < ?11
+    AND entries.first_seen <= ?12
+    AND (entries.first_seen < ?12
+        OR entries.reminder_id < ?13
+        OR (entries.reminder_id = ?13 AND entries.type < ?14)
+        OR (entries.reminder_id = ?13 AND entries.type = ?14 AND entries.channel < ?15))
+ORDER BY entries.first_seen DESC, entries.reminder_id DESC, entries.type DESC, entries.channel DESC
+LIMIT ?16
+`
+
+type ListConflictedParams struct {
+	ReminderID      string
+	ReservationID   string
+	UserID          string
+	State           string
+	Class           string
+	OfType          string
+	Channel         string
+	Provider        string
+	Code            string
+	SeenFrom        int64
+	SeenTo          int64
+	AfterSeen       int64
+	AfterReminderID string
+	AfterType       string
+	AfterChannel    string
+	AtMost          int64
+}
+
+// The same of what other content came under: conflicts are few, and lead.
+func (q *Queries) ListConflicted(ctx context.Context, arg ListConflictedParams) ([]Entry, error) {
+	rows, err := q.db.QueryContext(ctx, listConflicted,
+		arg.ReminderID,
+		arg.ReservationID,
+		arg.UserID,
+		arg.State,
+		arg.Class,
+		arg.OfType,
+		arg.Channel,
+		arg.Provider,
+		arg.Code,
+		arg.SeenFrom,
+		arg.SeenTo,
+		arg.AfterSeen,
+		arg.AfterReminderID,
+		arg.AfterType,
+		arg.AfterChannel,
+		arg.AtMost,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Entry
+	for rows.Next() {
+		var i Entry
+		if err := rows.Scan(
+			&i.ReminderID,
+			&i.Type,
+			&i.Channel,
+			&i.SendKey,
+			&i.ContentHash,
+			&i.State,
+			&i.Version,
+			&i.Class,
+			&i.Reason,
+			&i.Code,
+			&i.Provider,
+			&i.Fingerprint,
+			&i.Receipt,
+			&i.Missing,
+			&i.Attempts,
+			&i.Spent,
+			&i.Lapses,
+			&i.Deliveries,
+			&i.Redrives,
+			&i.Holder,
+			&i.LeaseUntil,
+			&i.ClaimedAt,
+			&i.Due,
+			&i.Wake,
+			&i.Owner,
+			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
 			&i.AskAt,
@@ -484,24 +842,28 @@ func (q *Queries) ListDue(ctx context.Context, arg ListDueParams) ([]ListDueRow,
 }
 
 const listEntries = `-- name: ListEntries :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
 WHERE (CAST(?1 AS text) = '' OR reminder_id = ?1)
     AND (CAST(?2 AS text) = '' OR (reservation_id = ?2 AND reservation_id <> ''))
     AND (CAST(?3 AS text) = '' OR (user_id = ?3 AND user_id <> ''))
     AND (CAST(?4 AS text) = '' OR state = ?4)
+    AND (CAST(?4 AS text) <> 'unknown' OR doubt_since IS NOT NULL)
+    AND (CAST(?4 AS text) <> 'waiting' OR wake IS NOT NULL)
+    AND (CAST(?4 AS text) <> 'dead' OR class <> '')
     AND (CAST(?5 AS text) = '' OR (class = ?5 AND class <> ''))
     AND (CAST(?6 AS text) = '' OR type = ?6)
     AND (CAST(?7 AS text) = '' OR channel = ?7)
     AND (CAST(?8 AS text) = '' OR provider = ?8)
-    AND first_seen >= ?9
-    AND first_seen < ?10
-    AND first_seen <= ?11
-    AND (first_seen < ?11
-        OR reminder_id < ?12
-        OR (reminder_id = ?12 AND type < ?13)
-        OR (reminder_id = ?12 AND type = ?13 AND channel < ?14))
+    AND (CAST(?9 AS text) = '' OR code = ?9)
+    AND first_seen >= ?10
+    AND first_seen < ?11
+    AND first_seen <= ?12
+    AND (first_seen < ?12
+        OR reminder_id < ?13
+        OR (reminder_id = ?13 AND type < ?14)
+        OR (reminder_id = ?13 AND type = ?14 AND channel < ?15))
 ORDER BY first_seen DESC, reminder_id DESC, type DESC, channel DESC
-LIMIT ?15
+LIMIT ?16
 `
 
 type ListEntriesParams struct {
@@ -513,6 +875,7 @@ type ListEntriesParams struct {
 	OfType          string
 	Channel         string
 	Provider        string
+	Code            string
 	SeenFrom        int64
 	SeenTo          int64
 	AfterSeen       int64
@@ -533,6 +896,7 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 		arg.OfType,
 		arg.Channel,
 		arg.Provider,
+		arg.Code,
 		arg.SeenFrom,
 		arg.SeenTo,
 		arg.AfterSeen,
@@ -558,6 +922,7 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.Version,
 			&i.Class,
 			&i.Reason,
+			&i.Code,
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
@@ -566,12 +931,14 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.Spent,
 			&i.Lapses,
 			&i.Deliveries,
+			&i.Redrives,
 			&i.Holder,
 			&i.LeaseUntil,
 			&i.ClaimedAt,
 			&i.Due,
 			&i.Wake,
 			&i.Owner,
+			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
 			&i.AskAt,
@@ -626,7 +993,7 @@ func (q *Queries) ListEpochs(ctx context.Context) ([]Epoch, error) {
 }
 
 const listGates = `-- name: ListGates :many
-SELECT provider, closed_until, class, closed_by, strikes, version, updated FROM gates ORDER BY provider
+SELECT provider, closed_until, class, closed_by, strikes, paused, version, updated FROM gates ORDER BY provider
 `
 
 func (q *Queries) ListGates(ctx context.Context) ([]Gate, error) {
@@ -644,8 +1011,222 @@ func (q *Queries) ListGates(ctx context.Context) ([]Gate, error) {
 			&i.Class,
 			&i.ClosedBy,
 			&i.Strikes,
+			&i.Paused,
 			&i.Version,
 			&i.Updated,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listGroups = `-- name: ListGroups :many
+SELECT class, provider, code, type, reminder_id, channel, updated, entries, first_died
+FROM (
+    SELECT
+        class, provider, code, type, reminder_id, channel, updated,
+        count(*) OVER (PARTITION BY class, provider, code, type) AS entries,
+        min(updated) OVER (PARTITION BY class, provider, code, type) AS first_died,
+        row_number() OVER (
+            PARTITION BY class, provider, code, type ORDER BY updated DESC, reminder_id DESC, channel DESC
+        ) AS place
+    FROM entries
+    WHERE class <> '' AND state = 'dead'
+) AS letters
+WHERE place = 1
+ORDER BY entries DESC, class, provider, code, type
+LIMIT ?1
+`
+
+type ListGroupsRow struct {
+	Class      string
+	Provider   string
+	Code       string
+	Type       string
+	ReminderID string
+	Channel    string
+	Updated    int64
+	Entries    int64
+	FirstDied  interface{}
+}
+
+// Dead letters by what they died of, the most first, each with its newest as the sample.
+func (q *Queries) ListGroups(ctx context.Context, atMost int64) ([]ListGroupsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listGroups, atMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListGroupsRow
+	for rows.Next() {
+		var i ListGroupsRow
+		if err := rows.Scan(
+			&i.Class,
+			&i.Provider,
+			&i.Code,
+			&i.Type,
+			&i.ReminderID,
+			&i.Channel,
+			&i.Updated,
+			&i.Entries,
+			&i.FirstDied,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listIdleRedrives = `-- name: ListIdleRedrives :many
+SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives
+WHERE state = 'running' AND (lease_until IS NULL OR lease_until <= ledger_now())
+ORDER BY created, id
+LIMIT ?1
+`
+
+// The oldest first, so that none starves.
+func (q *Queries) ListIdleRedrives(ctx context.Context, atMost int64) ([]Redrive, error) {
+	rows, err := q.db.QueryContext(ctx, listIdleRedrives, atMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Redrive
+	for rows.Next() {
+		var i Redrive
+		if err := rows.Scan(
+			&i.ID,
+			&i.Actor,
+			&i.RequestKey,
+			&i.RequestHash,
+			&i.Role,
+			&i.Why,
+			&i.Asked,
+			&i.State,
+			&i.Size,
+			&i.PaceMicros,
+			&i.Deadline,
+			&i.Permanent,
+			&i.Holder,
+			&i.LeaseUntil,
+			&i.Version,
+			&i.Created,
+			&i.Updated,
+			&i.Finished,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listKept = `-- name: ListKept :many
+SELECT entries.reminder_id, entries.type, entries.channel, entries.send_key, entries.content_hash, entries.state, entries.version, entries.class, entries.reason, entries.code, entries.provider, entries.fingerprint, entries.receipt, entries.missing, entries.attempts, entries.spent, entries.lapses, entries.deliveries, entries.redrives, entries.holder, entries.lease_until, entries.claimed_at, entries.due, entries.wake, entries.owner, entries.not_before, entries.deadline, entries.doubt_since, entries.ask_at, entries.asked, entries.cancel_asked, entries.first_seen, entries.updated, entries.published, entries.source, entries.correlation_id, entries.reservation_id, entries.user_id, CAST(EXISTS (
+    SELECT 1 FROM payloads
+    WHERE payloads.reminder_id = entries.reminder_id AND payloads.type = entries.type
+        AND payloads.channel = entries.channel
+) AS boolean) AS with_payload
+FROM entries
+WHERE entries.first_seen >= ?1
+    AND (entries.first_seen > ?1
+        OR entries.reminder_id > ?2
+        OR (entries.reminder_id = ?2 AND entries.type > ?3)
+        OR (entries.reminder_id = ?2 AND entries.type = ?3 AND entries.channel > ?4))
+ORDER BY entries.first_seen, entries.reminder_id, entries.type, entries.channel
+LIMIT ?5
+`
+
+type ListKeptParams struct {
+	AfterSeen       int64
+	AfterReminderID string
+	AfterType       string
+	AfterChannel    string
+	AtMost          int64
+}
+
+type ListKeptRow struct {
+	Entry       Entry
+	WithPayload bool
+}
+
+// The oldest first, for a walk through the whole ledger.
+func (q *Queries) ListKept(ctx context.Context, arg ListKeptParams) ([]ListKeptRow, error) {
+	rows, err := q.db.QueryContext(ctx, listKept,
+		arg.AfterSeen,
+		arg.AfterReminderID,
+		arg.AfterType,
+		arg.AfterChannel,
+		arg.AtMost,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListKeptRow
+	for rows.Next() {
+		var i ListKeptRow
+		if err := rows.Scan(
+			&i.Entry.ReminderID,
+			&i.Entry.Type,
+			&i.Entry.Channel,
+			&i.Entry.SendKey,
+			&i.Entry.ContentHash,
+			&i.Entry.State,
+			&i.Entry.Version,
+			&i.Entry.Class,
+			&i.Entry.Reason,
+			&i.Entry.Code,
+			&i.Entry.Provider,
+			&i.Entry.Fingerprint,
+			&i.Entry.Receipt,
+			&i.Entry.Missing,
+			&i.Entry.Attempts,
+			&i.Entry.Spent,
+			&i.Entry.Lapses,
+			&i.Entry.Deliveries,
+			&i.Entry.Redrives,
+			&i.Entry.Holder,
+			&i.Entry.LeaseUntil,
+			&i.Entry.ClaimedAt,
+			&i.Entry.Due,
+			&i.Entry.Wake,
+			&i.Entry.Owner,
+			&i.Entry.NotBefore,
+			&i.Entry.Deadline,
+			&i.Entry.DoubtSince,
+			&i.Entry.AskAt,
+			&i.Entry.Asked,
+			&i.Entry.CancelAsked,
+			&i.Entry.FirstSeen,
+			&i.Entry.Updated,
+			&i.Entry.Published,
+			&i.Entry.Source,
+			&i.Entry.CorrelationID,
+			&i.Entry.ReservationID,
+			&i.Entry.UserID,
+			&i.WithPayload,
 		); err != nil {
 			return nil, err
 		}
@@ -729,6 +1310,116 @@ func (q *Queries) ListLapsed(ctx context.Context, arg ListLapsedParams) ([]ListL
 	return items, nil
 }
 
+const listRedriveItems = `-- name: ListRedriveItems :many
+SELECT redrive_items.redrive_id, redrive_items.place, redrive_items.reminder_id, redrive_items.type, redrive_items.channel, redrive_items.version, redrive_items.result, redrive_items.became, redrive_items.at, entries.state, entries.class, entries.reason
+FROM redrive_items
+LEFT JOIN entries ON entries.reminder_id = redrive_items.reminder_id AND entries.type = redrive_items.type
+    AND entries.channel = redrive_items.channel
+WHERE redrive_items.redrive_id = ?1
+ORDER BY redrive_items.place
+`
+
+type ListRedriveItemsRow struct {
+	RedriveItem RedriveItem
+	State       *string
+	Class       *string
+	Reason      *string
+}
+
+// Beside each item stands its entry as it is now.
+func (q *Queries) ListRedriveItems(ctx context.Context, redriveID string) ([]ListRedriveItemsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listRedriveItems, redriveID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListRedriveItemsRow
+	for rows.Next() {
+		var i ListRedriveItemsRow
+		if err := rows.Scan(
+			&i.RedriveItem.RedriveID,
+			&i.RedriveItem.Place,
+			&i.RedriveItem.ReminderID,
+			&i.RedriveItem.Type,
+			&i.RedriveItem.Channel,
+			&i.RedriveItem.Version,
+			&i.RedriveItem.Result,
+			&i.RedriveItem.Became,
+			&i.RedriveItem.At,
+			&i.State,
+			&i.Class,
+			&i.Reason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listRedrives = `-- name: ListRedrives :many
+SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives
+WHERE created <= ?1
+    AND (created < ?1 OR id < ?2)
+ORDER BY created DESC, id DESC
+LIMIT ?3
+`
+
+type ListRedrivesParams struct {
+	BeforeCreated int64
+	BeforeID      string
+	AtMost        int64
+}
+
+// The newest first.
+func (q *Queries) ListRedrives(ctx context.Context, arg ListRedrivesParams) ([]Redrive, error) {
+	rows, err := q.db.QueryContext(ctx, listRedrives, arg.BeforeCreated, arg.BeforeID, arg.AtMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Redrive
+	for rows.Next() {
+		var i Redrive
+		if err := rows.Scan(
+			&i.ID,
+			&i.Actor,
+			&i.RequestKey,
+			&i.RequestHash,
+			&i.Role,
+			&i.Why,
+			&i.Asked,
+			&i.State,
+			&i.Size,
+			&i.PaceMicros,
+			&i.Deadline,
+			&i.Permanent,
+			&i.Holder,
+			&i.LeaseUntil,
+			&i.Version,
+			&i.Created,
+			&i.Updated,
+			&i.Finished,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listTimeline = `-- name: ListTimeline :many
 SELECT reminder_id, type, channel, version, kind, state, reason, origin, source, message_id, delivery_count, holder, attempt, provider, started_at, finished_at, outcome, receipt, status, code, request_id, retry_after_micros, cause, at FROM timeline WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
 ORDER BY version
@@ -789,7 +1480,7 @@ func (q *Queries) ListTimeline(ctx context.Context, arg ListTimelineParams) ([]T
 }
 
 const listUnknown = `-- name: ListUnknown :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
 WHERE doubt_since IS NOT NULL AND state = 'unknown'
     AND doubt_since >= ?1
     AND (doubt_since > ?1
@@ -833,6 +1524,7 @@ func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Ent
 			&i.Version,
 			&i.Class,
 			&i.Reason,
+			&i.Code,
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
@@ -841,12 +1533,14 @@ func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Ent
 			&i.Spent,
 			&i.Lapses,
 			&i.Deliveries,
+			&i.Redrives,
 			&i.Holder,
 			&i.LeaseUntil,
 			&i.ClaimedAt,
 			&i.Due,
 			&i.Wake,
 			&i.Owner,
+			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
 			&i.AskAt,
@@ -875,7 +1569,7 @@ func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Ent
 
 const loadEntry = `-- name: LoadEntry :one
 
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
 `
 
 type LoadEntryParams struct {
@@ -899,6 +1593,7 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 		&i.Version,
 		&i.Class,
 		&i.Reason,
+		&i.Code,
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
@@ -907,12 +1602,14 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 		&i.Spent,
 		&i.Lapses,
 		&i.Deliveries,
+		&i.Redrives,
 		&i.Holder,
 		&i.LeaseUntil,
 		&i.ClaimedAt,
 		&i.Due,
 		&i.Wake,
 		&i.Owner,
+		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
 		&i.AskAt,
@@ -954,6 +1651,71 @@ func (q *Queries) LoadPayload(ctx context.Context, arg LoadPayloadParams) (Paylo
 	return i, err
 }
 
+const loadRedrive = `-- name: LoadRedrive :one
+SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives WHERE id = ?1
+`
+
+func (q *Queries) LoadRedrive(ctx context.Context, id string) (Redrive, error) {
+	row := q.db.QueryRowContext(ctx, loadRedrive, id)
+	var i Redrive
+	err := row.Scan(
+		&i.ID,
+		&i.Actor,
+		&i.RequestKey,
+		&i.RequestHash,
+		&i.Role,
+		&i.Why,
+		&i.Asked,
+		&i.State,
+		&i.Size,
+		&i.PaceMicros,
+		&i.Deadline,
+		&i.Permanent,
+		&i.Holder,
+		&i.LeaseUntil,
+		&i.Version,
+		&i.Created,
+		&i.Updated,
+		&i.Finished,
+	)
+	return i, err
+}
+
+const loadRedriveByKey = `-- name: LoadRedriveByKey :one
+SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives WHERE actor = ?1 AND request_key = ?2
+`
+
+type LoadRedriveByKeyParams struct {
+	Actor      string
+	RequestKey string
+}
+
+func (q *Queries) LoadRedriveByKey(ctx context.Context, arg LoadRedriveByKeyParams) (Redrive, error) {
+	row := q.db.QueryRowContext(ctx, loadRedriveByKey, arg.Actor, arg.RequestKey)
+	var i Redrive
+	err := row.Scan(
+		&i.ID,
+		&i.Actor,
+		&i.RequestKey,
+		&i.RequestHash,
+		&i.Role,
+		&i.Why,
+		&i.Asked,
+		&i.State,
+		&i.Size,
+		&i.PaceMicros,
+		&i.Deadline,
+		&i.Permanent,
+		&i.Holder,
+		&i.LeaseUntil,
+		&i.Version,
+		&i.Created,
+		&i.Updated,
+		&i.Finished,
+	)
+	return i, err
+}
+
 const renewEpoch = `-- name: RenewEpoch :exec
 UPDATE epochs SET noticed = ledger_now() WHERE epoch = ?1
 `
@@ -963,12 +1725,41 @@ func (q *Queries) RenewEpoch(ctx context.Context, epoch string) error {
 	return err
 }
 
+const settleRedriveItem = `-- name: SettleRedriveItem :execrows
+UPDATE redrive_items SET result = ?1, became = ?2, at = ledger_now()
+WHERE redrive_id = ?3 AND place = ?4 AND result = ''
+    AND EXISTS (SELECT 1 FROM redrives WHERE redrives.id = redrive_items.redrive_id AND redrives.holder = ?5)
+`
+
+type SettleRedriveItemParams struct {
+	Result    string
+	Became    string
+	RedriveID string
+	Place     int64
+	Holder    string
+}
+
+// By the replica that holds the redrive now: one that stalled has nothing to say any more.
+func (q *Queries) SettleRedriveItem(ctx context.Context, arg SettleRedriveItemParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, settleRedriveItem,
+		arg.Result,
+		arg.Became,
+		arg.RedriveID,
+		arg.Place,
+		arg.Holder,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const swapGate = `-- name: SwapGate :one
 UPDATE gates
 SET closed_until = ledger_at(?1, ?2), class = ?3,
-    closed_by = ?4, strikes = ?5, version = version + 1, updated = ledger_now()
-WHERE provider = ?6 AND version = ?7
-RETURNING provider, closed_until, class, closed_by, strikes, version, updated
+    closed_by = ?4, strikes = ?5, paused = ?6, version = version + 1, updated = ledger_now()
+WHERE provider = ?7 AND version = ?8
+RETURNING provider, closed_until, class, closed_by, strikes, paused, version, updated
 `
 
 type SwapGateParams struct {
@@ -977,6 +1768,7 @@ type SwapGateParams struct {
 	Class       string
 	ClosedBy    string
 	Strikes     int64
+	Paused      bool
 	Provider    string
 	Version     int64
 }
@@ -988,6 +1780,7 @@ func (q *Queries) SwapGate(ctx context.Context, arg SwapGateParams) (Gate, error
 		arg.Class,
 		arg.ClosedBy,
 		arg.Strikes,
+		arg.Paused,
 		arg.Provider,
 		arg.Version,
 	)
@@ -998,8 +1791,65 @@ func (q *Queries) SwapGate(ctx context.Context, arg SwapGateParams) (Gate, error
 		&i.Class,
 		&i.ClosedBy,
 		&i.Strikes,
+		&i.Paused,
 		&i.Version,
 		&i.Updated,
+	)
+	return i, err
+}
+
+const swapRedrive = `-- name: SwapRedrive :one
+UPDATE redrives
+SET state = ?1, holder = ?2,
+    lease_until = ledger_at(?3, ?4),
+    finished = ledger_at(?5, ?6),
+    version = version + 1, updated = ledger_now()
+WHERE id = ?7 AND version = ?8
+RETURNING id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished
+`
+
+type SwapRedriveParams struct {
+	State         string
+	Holder        string
+	LeaseAt       interface{}
+	LeaseAfter    interface{}
+	FinishedAt    interface{}
+	FinishedAfter interface{}
+	ID            string
+	Version       int64
+}
+
+func (q *Queries) SwapRedrive(ctx context.Context, arg SwapRedriveParams) (Redrive, error) {
+	row := q.db.QueryRowContext(ctx, swapRedrive,
+		arg.State,
+		arg.Holder,
+		arg.LeaseAt,
+		arg.LeaseAfter,
+		arg.FinishedAt,
+		arg.FinishedAfter,
+		arg.ID,
+		arg.Version,
+	)
+	var i Redrive
+	err := row.Scan(
+		&i.ID,
+		&i.Actor,
+		&i.RequestKey,
+		&i.RequestHash,
+		&i.Role,
+		&i.Why,
+		&i.Asked,
+		&i.State,
+		&i.Size,
+		&i.PaceMicros,
+		&i.Deadline,
+		&i.Permanent,
+		&i.Holder,
+		&i.LeaseUntil,
+		&i.Version,
+		&i.Created,
+		&i.Updated,
+		&i.Finished,
 	)
 	return i, err
 }

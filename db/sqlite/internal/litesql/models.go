@@ -38,6 +38,7 @@ type Entry struct {
 	Version       int64
 	Class         string
 	Reason        string
+	Code          string
 	Provider      string
 	Fingerprint   string
 	Receipt       string
@@ -46,12 +47,14 @@ type Entry struct {
 	Spent         int64
 	Lapses        int64
 	Deliveries    int64
+	Redrives      int64
 	Holder        string
 	LeaseUntil    *int64
 	ClaimedAt     *int64
 	Due           *int64
 	Wake          *int64
 	Owner         string
+	NotBefore     *int64
 	Deadline      *int64
 	DoubtSince    *int64
 	AskAt         *int64
@@ -77,6 +80,7 @@ type Gate struct {
 	Class       string
 	ClosedBy    string
 	Strikes     int64
+	Paused      bool
 	Version     int64
 	Updated     int64
 }
@@ -89,6 +93,39 @@ type Payload struct {
 	Content    []byte
 	Metadata   []byte
 	Raw        []byte
+}
+
+type Redrive struct {
+	ID          string
+	Actor       string
+	RequestKey  string
+	RequestHash string
+	Role        string
+	Why         string
+	Asked       string
+	State       string
+	Size        int64
+	PaceMicros  int64
+	Deadline    *int64
+	Permanent   bool
+	Holder      string
+	LeaseUntil  *int64
+	Version     int64
+	Created     int64
+	Updated     int64
+	Finished    *int64
+}
+
+type RedriveItem struct {
+	RedriveID  string
+	Place      int64
+	ReminderID string
+	Type       string
+	Channel    string
+	Version    int64
+	Result     string
+	Became     string
+	At         *int64
 }
 
 type Timeline struct {

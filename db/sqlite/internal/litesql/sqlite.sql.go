@@ -107,27 +107,53 @@ func (q *Queries) AddPayload(ctx context.Context, arg AddPayloadParams) error {
 	return err
 }
 
+const addRedriveItem = `-- name: AddRedriveItem :exec
+INSERT INTO redrive_items (redrive_id, place, reminder_id, type, channel, version)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+`
+
+type AddRedriveItemParams struct {
+	RedriveID  string
+	Place      int64
+	ReminderID string
+	Type       string
+	Channel    string
+	Version    int64
+}
+
+func (q *Queries) AddRedriveItem(ctx context.Context, arg AddRedriveItemParams) error {
+	_, err := q.db.ExecContext(ctx, addRedriveItem,
+		arg.RedriveID,
+		arg.Place,
+		arg.ReminderID,
+		arg.Type,
+		arg.Channel,
+		arg.Version,
+	)
+	return err
+}
+
 const createEntry = `-- name: CreateEntry :one
 
 INSERT INTO entries (
-    reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider,
-    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at,
-    due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
+    reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
+    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at,
+    due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
     correlation_id, reservation_id, user_id, first_seen, updated
 )
 VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8, ?9,
-    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-    ledger_at(?18, ?19),
+    ?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8, ?9, ?10,
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
     ledger_at(?20, ?21),
     ledger_at(?22, ?23),
-    ledger_at(?24, ?25), ?26, ?27,
-    ?28, ledger_at(?29, ?30), ?31, ?32,
-        ?33, ?34, ?35,
-    ?36, ?37, ledger_now(), ledger_now()
+    ledger_at(?24, ?25),
+    ledger_at(?26, ?27), ?28, ?29, ?30,
+    ?31, ledger_at(?32, ?33), ?34, ?35,
+        ?36, ?37, ?38,
+    ?39, ?40, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
-RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
 type CreateEntryParams struct {
@@ -139,6 +165,7 @@ type CreateEntryParams struct {
 	State         string
 	Class         string
 	Reason        string
+	EntryCode     string
 	Provider      string
 	Fingerprint   string
 	Receipt       string
@@ -147,6 +174,7 @@ type CreateEntryParams struct {
 	Spent         int64
 	Lapses        int64
 	Deliveries    int64
+	Redrives      int64
 	Holder        string
 	LeaseAt       interface{}
 	LeaseAfter    interface{}
@@ -157,6 +185,7 @@ type CreateEntryParams struct {
 	WakeAt        interface{}
 	WakeAfter     interface{}
 	Owner         string
+	NotBefore     *int64
 	Deadline      *int64
 	DoubtSince    *int64
 	AskAt         interface{}
@@ -181,6 +210,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		arg.State,
 		arg.Class,
 		arg.Reason,
+		arg.EntryCode,
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
@@ -189,6 +219,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		arg.Spent,
 		arg.Lapses,
 		arg.Deliveries,
+		arg.Redrives,
 		arg.Holder,
 		arg.LeaseAt,
 		arg.LeaseAfter,
@@ -199,6 +230,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		arg.WakeAt,
 		arg.WakeAfter,
 		arg.Owner,
+		arg.NotBefore,
 		arg.Deadline,
 		arg.DoubtSince,
 		arg.AskAt,
@@ -222,6 +254,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		&i.Version,
 		&i.Class,
 		&i.Reason,
+		&i.Code,
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
@@ -230,12 +263,14 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		&i.Spent,
 		&i.Lapses,
 		&i.Deliveries,
+		&i.Redrives,
 		&i.Holder,
 		&i.LeaseUntil,
 		&i.ClaimedAt,
 		&i.Due,
 		&i.Wake,
 		&i.Owner,
+		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
 		&i.AskAt,
@@ -269,27 +304,28 @@ func (q *Queries) EndLeases(ctx context.Context) (int64, error) {
 const swapEntry = `-- name: SwapEntry :one
 UPDATE entries
 SET
-    state = ?1, class = ?2, reason = ?3, provider = ?4, fingerprint = ?5,
-    receipt = ?6, missing = ?7, attempts = ?8, spent = ?9, lapses = ?10,
-    deliveries = ?11, holder = ?12,
-    lease_until = ledger_at(?13, ?14),
-    claimed_at = ledger_at(?15, ?16),
-    due = ledger_at(?17, ?18),
-    wake = ledger_at(?19, ?20), owner = ?21,
-    deadline = ?22, doubt_since = ?23,
-        ask_at = ledger_at(?24, ?25), asked = ?26,
-        cancel_asked = ?27, published = ?28, source = ?29,
-    correlation_id = ?30, reservation_id = ?31, user_id = ?32,
+    state = ?1, class = ?2, reason = ?3, code = ?4, provider = ?5, fingerprint = ?6,
+    receipt = ?7, missing = ?8, attempts = ?9, spent = ?10, lapses = ?11,
+    deliveries = ?12, redrives = ?13, holder = ?14,
+    lease_until = ledger_at(?15, ?16),
+    claimed_at = ledger_at(?17, ?18),
+    due = ledger_at(?19, ?20),
+    wake = ledger_at(?21, ?22), owner = ?23,
+    deadline = ?24, doubt_since = ?25,
+        ask_at = ledger_at(?26, ?27), asked = ?28,
+        cancel_asked = ?29, published = ?30, source = ?31,
+    correlation_id = ?32, reservation_id = ?33, user_id = ?34,
     version = version + 1, updated = ledger_now()
-WHERE reminder_id = ?33 AND type = ?34 AND channel = ?35 AND version = ?36
-    AND (CAST(?37 AS integer) IS NULL OR updated = ?37)
-RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, holder, lease_until, claimed_at, due, wake, owner, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+WHERE reminder_id = ?35 AND type = ?36 AND channel = ?37 AND version = ?38
+    AND (CAST(?39 AS integer) IS NULL OR updated = ?39)
+RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
 type SwapEntryParams struct {
 	State         string
 	Class         string
 	Reason        string
+	EntryCode     string
 	Provider      string
 	Fingerprint   string
 	Receipt       string
@@ -298,6 +334,7 @@ type SwapEntryParams struct {
 	Spent         int64
 	Lapses        int64
 	Deliveries    int64
+	Redrives      int64
 	Holder        string
 	LeaseAt       interface{}
 	LeaseAfter    interface{}
@@ -331,6 +368,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		arg.State,
 		arg.Class,
 		arg.Reason,
+		arg.EntryCode,
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
@@ -339,6 +377,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		arg.Spent,
 		arg.Lapses,
 		arg.Deliveries,
+		arg.Redrives,
 		arg.Holder,
 		arg.LeaseAt,
 		arg.LeaseAfter,
@@ -377,6 +416,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		&i.Version,
 		&i.Class,
 		&i.Reason,
+		&i.Code,
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
@@ -385,12 +425,14 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		&i.Spent,
 		&i.Lapses,
 		&i.Deliveries,
+		&i.Redrives,
 		&i.Holder,
 		&i.LeaseUntil,
 		&i.ClaimedAt,
 		&i.Due,
 		&i.Wake,
 		&i.Owner,
+		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
 		&i.AskAt,
