@@ -16,17 +16,20 @@ import (
 // rehearsing is what rehearse teaches.
 const rehearsing = `Walk the dangerous path and judge what comes of it: a reminder is delivered, the
 provider takes it but its answer is lost, the process ends before the ack, the
-broker redelivers, and redelivers again. Tells it as a story. Exit code 0 only when
-nothing was doubled, lost or left unexplained.
+broker redelivers, and redelivers again. Then redrive a batch twice: a few reminders
+die, an operator previews and redrives them, and redrives them once more. Tells it as
+a story. Exit code 0 only when nothing was doubled, lost or left unexplained.
 
-With -config it runs a gateway of its own as FILE says, with kill -9 in the middle,
-against a stand-in that plays the provider's side of each contract in use. No real
-provider can be reached. Its ledger is its own too: a fresh file where FILE names
-SQLite; where it names PostgreSQL, the database beside the configured one with
-"_rehearsal" behind its name (create it once, for the same user).
+With -config it runs a gateway of its own as FILE says, with kill -9 in the middle of
+the send and of the redrive, against a stand-in that plays the provider's side of each
+contract in use. No real provider can be reached. Its ledger is its own too: a fresh
+file where FILE names SQLite; where it names PostgreSQL, the database beside the
+configured one with "_rehearsal" behind its name (create it once, for the same user).
 
 With -url it asks a gateway that is running, such as a staging one whose provider is
-a sandbox, for a reminder to timeout-after-accept@rehearsal.invalid, and ends nothing.`
+a sandbox, for a reminder to timeout-after-accept@rehearsal.invalid, and ends nothing.
+What it redrives, and discards in the end, are two of its own reminders to
+refuse@rehearsal.invalid; so -token is an operator's.`
 
 // rehearsed is what the flags of rehearse say.
 type rehearsed struct {
@@ -74,7 +77,7 @@ func (l line) rehearsed() (rehearsed, error) {
 	flags.BoolVar(&r.realTime, "real-time", false, "with -config: keep the lease, sweep and backoff of FILE, and wait as long")
 	flags.BoolVar(&r.keep, "keep", false, "with -config: keep the temporary folder (configuration, logs, ledger)")
 	flags.StringVar(&s.URL, "url", "", "`URL` of a running gateway whose provider is a sandbox")
-	flags.StringVar(&s.Token, "token", "", "with -url: `TOKEN` of role support or operator, to read the story (or $SENDONCE_TOKEN)")
+	flags.StringVar(&s.Token, "token", "", "with -url: `TOKEN` of role operator, to read the story and to redrive (or $SENDONCE_TOKEN)")
 	flags.StringVar(&s.ProducerToken, "producer-token", "", "with -url and no -source: `TOKEN` of role producer, to ask over REST (or $SENDONCE_PRODUCER_TOKEN)")
 	flags.StringVar(&s.Source, "source", "", "with -url: deliver by the push source `NAME`, of format plain")
 	flags.StringVar(&s.SourceToken, "source-token", "", "with -source: its bearer `TOKEN` (or $SENDONCE_SOURCE_TOKEN)")
@@ -102,7 +105,7 @@ func (l line) rehearsed() (rehearsed, error) {
 	case !strings.HasPrefix(s.URL, "http://") && !strings.HasPrefix(s.URL, "https://"):
 		return r, l.misread(flags, "wants a -url that begins with http:// or https://")
 	case s.Token == "":
-		return r, l.misread(flags, "needs -token with -url, to read what became of the reminder")
+		return r, l.misread(flags, "needs -token of role operator with -url, to read what became of the reminder and to redrive")
 	case s.Source != "" && s.SourceToken == "":
 		return r, l.misread(flags, "needs -source-token with -source")
 	case s.Source == "" && s.ProducerToken == "":

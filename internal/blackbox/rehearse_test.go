@@ -3,10 +3,16 @@ package blackbox
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -126,11 +132,12 @@ func TestTheDangerousPathIsRehearsed(t *testing.T) {
 				}
 				folder := t.TempDir()
 				file := rehearsing(t, database, c.contract).with(c.policy, "types", "default", "on_unknown").file(t)
-				out, code := run(t, []string{"TMPDIR=" + folder}, "rehearse", "-config", file, "-keep")
+				out, code := rehearsed(t, []string{"TMPDIR=" + folder}, "-config", file, "-keep")
 				if code != c.code {
 					t.Errorf("exit code %d, want %d\n%s", code, c.code, out)
 				}
-				for _, words := range append(c.says, "ended with kill -9", "shortened (-real-time keeps them): lease 3s for 30s") {
+				for _, words := range append(c.says, "ended with kill -9", "shortened (-real-time keeps them): lease 3s for 30s",
+					"3 dead letters redriven over a kill -9, each taken once; redriven once more, all skipped as already_sent") {
 					if !strings.Contains(out, words) {
 						t.Errorf("it does not say %q:\n%s", words, out)
 					}
@@ -144,6 +151,21 @@ func TestTheDangerousPathIsRehearsed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// rehearsed runs a rehearsal to its end: several waits of a lease, on a machine that has much to do.
+func rehearsed(t *testing.T, env []string, args ...string) (string, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"rehearse"}, args...)...)
+	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // nowhere checks that no file that is left behind shows what it must not.
@@ -171,7 +193,7 @@ func nowhere(t *testing.T, folder string, secrets ...string) {
 func TestARehearsalOnPostgreSQLSaysWhichDatabaseItLacks(t *testing.T) {
 	t.Parallel()
 	database := shared(t)
-	out, code := run(t, nil, "rehearse", "-config", rehearsing(t, database, map[string]any{"blind": true}).file(t))
+	out, code := rehearsed(t, nil, "-config", rehearsing(t, database, map[string]any{"blind": true}).file(t))
 	if code != 1 || !strings.Contains(out, "_rehearsal") || !strings.Contains(out, "createdb") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -229,17 +251,129 @@ func TestARunningGatewayIsRehearsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		code int
-		says string
+		says []string
 	}{
-		"over REST":        {[]string{"-token", "dev-support", "-producer-token", "dev-producer"}, 0, "Verdict: right"},
-		"by push":          {[]string{"-token", "dev-operator", "-source", "plain", "-source-token", "any"}, 0, "Verdict: right"},
-		"another contract": {[]string{"-token", "dev-support", "-producer-token", "dev-producer", "-contract", "blind"}, 1, "the provider's contract is not blind"},
-		"a wrong token":    {[]string{"-token", "dev-support", "-producer-token", "nobody"}, 1, "401"},
-		"no channel":       {[]string{"-token", "dev-support", "-producer-token", "dev-producer", "-channel", "fax"}, 1, "LOST: the provider took it, and the ledger says dead (unroutable)"},
+		"over REST": {[]string{"-token", "dev-operator", "-producer-token", "dev-producer"}, 0, []string{
+			"Verdict: right. The timeline tells of one send", "Verdict: right. 2 dead letters redriven, each tried once more and dead again",
+			"left out  the end of the process, and a letter that is sent when it is redriven", "discards rehearsal-",
+		}},
+		"by push": {[]string{"-token", "dev-operator", "-source", "plain", "-source-token", "any"}, 0, []string{
+			"Verdict: right. The timeline tells of one send", "Verdict: right. 2 dead letters redriven",
+		}},
+		"another contract": {[]string{"-token", "dev-operator", "-producer-token", "dev-producer", "-contract", "blind"}, 1, []string{"the provider's contract is not blind"}},
+		"a wrong token":    {[]string{"-token", "dev-operator", "-producer-token", "nobody"}, 1, []string{"401"}},
+		"no operator":      {[]string{"-token", "dev-support", "-producer-token", "dev-producer"}, 1, []string{"give one of role operator, in -token or in $SENDONCE_TOKEN"}},
+		"no channel": {[]string{"-token", "dev-operator", "-producer-token", "dev-producer", "-channel", "fax"}, 1, []string{
+			"LOST: the provider took it, and the ledger says dead (unroutable)", "the rest of the part needs a sandbox",
+		}},
 	} {
-		out, code := run(t, nil, append([]string{"rehearse", "-url", site}, c.args...)...)
-		if code != c.code || !strings.Contains(out, c.says) {
-			t.Errorf("%s: exit code %d, want %d and %q\n%s", name, code, c.code, c.says, out)
+		out, code := rehearsed(t, nil, append([]string{"-url", site}, c.args...)...)
+		for _, words := range c.says {
+			if code != c.code || !strings.Contains(out, words) {
+				t.Errorf("%s: exit code %d, want %d and %q\n%s", name, code, c.code, words, out)
+			}
+		}
+	}
+	if err := g.stop(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+}
+
+// forgetful is a store that keeps a redriven entry dead when it is sent.
+const forgetful = `
+CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF NEW.state = 'sent' AND NEW.redrives > 0 THEN
+		NEW.state := 'dead'; NEW.class := 'recipient'; NEW.receipt := ''; NEW.missing := '';
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER forget BEFORE UPDATE ON entries FOR EACH ROW EXECUTE FUNCTION forget()`
+
+// TestARehearsedRedriveThatIsDoubledIsFoundOut : at a store that forgets what was sent, the second batch sends again.
+func TestARehearsedRedriveThatIsDoubledIsFoundOut(t *testing.T) {
+	t.Parallel()
+	database := shared(t)
+	besides(t, database)
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path += "_rehearsal"
+	if out, code := run(t, nil, "migrate", "-config", configure(u.String(), &provider{address: "127.0.0.1:1"}).file(t)); code != 0 {
+		t.Fatalf("migrate: %s", out)
+	}
+	statement(t, u.String(), forgetful)
+	out, code := rehearsed(t, nil, "-config", rehearsing(t, database, map[string]any{"blind": true}).file(t))
+	for _, words := range []string{
+		"Verdict: right. Called once, taken once", "DOUBLED: the person got rehearsal-", "DOUBLED: the second redrive called the provider 3 times",
+		"UNEXPLAINED: the redrive's report says 0 sent, and the provider took 3", "(1 of 1 walks)",
+	} {
+		if !strings.Contains(out, words) {
+			t.Errorf("it does not say %q", words)
+		}
+	}
+	if code != 1 || t.Failed() {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	untouched(t, database)
+}
+
+// lying stands before a gateway, and changes what comes and goes.
+func lying(t *testing.T, site *url.URL, ask func(r *http.Request), answer func(said string) string) string {
+	t.Helper()
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(site)
+			ask(r.Out)
+		},
+		ModifyResponse: func(r *http.Response) error {
+			said, err := io.ReadAll(r.Body)
+			if err != nil || !strings.HasPrefix(r.Request.URL.Path, "/v1/admin/redrives") {
+				r.Body = io.NopCloser(bytes.NewReader(said))
+				return err
+			}
+			told := answer(string(said))
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(told)), int64(len(told))
+			r.Header.Set("Content-Length", strconv.Itoa(len(told)))
+			return nil
+		},
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestARehearsedGatewayWhoseRedrivesLieIsFoundOut : one that forgets keys, and one whose reports are made up.
+func TestARehearsedGatewayWhoseRedrivesLieIsFoundOut(t *testing.T) {
+	t.Parallel()
+	g, commands := dev(t, t.TempDir())
+	at, err := url.Parse(commands[0][2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := &url.URL{Scheme: "http", Host: at.Host}
+	honest, same := func(*http.Request) {}, func(said string) string { return said }
+	for name, c := range map[string]struct {
+		ask    func(r *http.Request)
+		answer func(said string) string
+		says   string
+	}{
+		"no key is kept": {
+			func(r *http.Request) { r.Header.Del("Idempotency-Key") }, same,
+			"DOUBLED: the same request under the same Idempotency-Key was laid out as another redrive",
+		},
+		"what was sent is put to work": {
+			honest, func(said string) string { return strings.ReplaceAll(said, `"already_sent"`, `"reopened"`) },
+			"DOUBLED: the redrive put to work what it had to skip",
+		},
+		"a refusal counts as sent": {
+			honest, func(said string) string { return strings.ReplaceAll(said, `"failed":{"permanent":2}`, `"failed":{}`) },
+			"UNEXPLAINED: the redrive's report says 0 refused again",
+		},
+	} {
+		out, code := rehearsed(t, nil, "-url", lying(t, site, c.ask, c.answer), "-token", "dev-operator", "-producer-token", "dev-producer")
+		if code != 1 || !strings.Contains(out, "Verdict: right. The timeline") || !strings.Contains(out, c.says) {
+			t.Errorf("%s: exit code %d, want 1 and %q\n%s", name, code, c.says, out)
 		}
 	}
 	if err := g.stop(); err != nil {

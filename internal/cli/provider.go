@@ -26,10 +26,11 @@ type call struct {
 }
 
 // stage is a provider on loopback that keeps the promise of one contract. It takes the first message that
-// it is asked to send, and keeps its answer back for as long as the caller waits.
+// it is asked to send, and keeps its answer back for as long as the caller waits. The letters that it expects
+// it refuses as gone until it is mended.
 type stage struct {
 	contract string
-	reminder string // the one that it watches; others are left over from earlier rehearsals
+	reminder string // the one that it watches; besides its letters, others are left over from earlier rehearsals
 	url      string
 	taken    chan struct{} // closed when the first message is taken
 	server   *http.Server
@@ -37,7 +38,10 @@ type stage struct {
 	mu       sync.Mutex
 	calls    []call
 	receipts map[string]string // by the key under which it recognises a repeat
+	given    int               // receipts
 	asked    int
+	letters  map[string][]call // of the reminders that it expects
+	mended   bool
 }
 
 func openStage(contract, reminder string) (*stage, error) {
@@ -47,7 +51,7 @@ func openStage(contract, reminder string) (*stage, error) {
 	}
 	s := &stage{
 		contract: contract, reminder: reminder, url: "http://" + listener.Addr().String(),
-		taken: make(chan struct{}), receipts: map[string]string{},
+		taken: make(chan struct{}), receipts: map[string]string{}, letters: map[string][]call{},
 	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST "+sendPath, s.send)
@@ -65,11 +69,21 @@ func (s *stage) send(w http.ResponseWriter, r *http.Request) {
 		SendKey    string `json:"send_key"`
 		ReminderID string `json:"reminder_id"`
 	}
-	if err != nil || json.Unmarshal(raw, &message) != nil || message.ReminderID != s.reminder {
+	if err != nil || json.Unmarshal(raw, &message) != nil {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		return
 	}
-	receipt, first := s.take(message.SendKey, r.Header.Get("Idempotency-Key"), raw)
+	repeatKey := r.Header.Get("Idempotency-Key")
+	if message.ReminderID != s.reminder {
+		receipt, status := s.letter(message.ReminderID, message.SendKey, repeatKey, raw)
+		if status != http.StatusOK {
+			w.WriteHeader(status)
+			return
+		}
+		answerJSON(w, map[string]string{"id": receipt})
+		return
+	}
+	receipt, first := s.take(message.SendKey, repeatKey, raw)
 	if first {
 		<-r.Context().Done() // whoever asked has given up, or is no more
 		return
@@ -81,6 +95,16 @@ func (s *stage) send(w http.ResponseWriter, r *http.Request) {
 func (s *stage) take(key, repeatKey string, raw []byte) (receipt string, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c := s.receive(key, repeatKey, raw)
+	s.calls = append(s.calls, c)
+	if first = len(s.calls) == 1; first {
+		close(s.taken)
+	}
+	return c.Receipt, first
+}
+
+// receive is a call that is not refused: a message of its own, unless the contract is to recognise a repeat.
+func (s *stage) receive(key, repeatKey string, raw []byte) call {
 	known := key
 	if s.contract == Idempotent {
 		known = repeatKey // what is promised is to recognise the header
@@ -88,14 +112,50 @@ func (s *stage) take(key, repeatKey string, raw []byte) (receipt string, first b
 	receipt, repeated := s.receipts[known]
 	taken := s.contract != Idempotent || known == "" || !repeated
 	if taken {
-		receipt = fmt.Sprintf("receipt-%d", len(s.calls)+1)
+		s.given++
+		receipt = fmt.Sprintf("receipt-%d", s.given)
 		s.receipts[known] = receipt
 	}
-	s.calls = append(s.calls, call{Key: key, Body: sha256.Sum256(raw), Taken: taken, Receipt: receipt})
-	if first = len(s.calls) == 1; first {
-		close(s.taken)
+	return call{Key: key, Body: sha256.Sum256(raw), Taken: taken, Receipt: receipt}
+}
+
+// expect makes it know these reminders, each at an address that is gone.
+func (s *stage) expect(reminders ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, reminder := range reminders {
+		s.letters[reminder] = nil
 	}
-	return receipt, first
+}
+
+// mend brings the addresses back.
+func (s *stage) mend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mended = true
+}
+
+// letter answers for a reminder other than the one that it watches.
+func (s *stage) letter(reminder, key, repeatKey string, raw []byte) (receipt string, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls, known := s.letters[reminder]
+	if !known {
+		return "", http.StatusUnprocessableEntity
+	}
+	c, status := call{Key: key, Body: sha256.Sum256(raw)}, http.StatusGone
+	if s.mended {
+		c, status = s.receive(key, repeatKey, raw), http.StatusOK
+	}
+	s.letters[reminder] = append(calls, c)
+	return c.Receipt, status
+}
+
+// got is what it was asked for a letter so far.
+func (s *stage) got(reminder string) []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]call(nil), s.letters[reminder]...)
 }
 
 func (s *stage) lookUp(w http.ResponseWriter, r *http.Request) {

@@ -91,9 +91,11 @@ type walk struct {
 	desk     *desk
 	history  history
 	reminder string
+	batch    batch     // of the second part
+	granted  time.Time // the deadline that its redrives grant
 }
 
-// make walks from beginning to end.
+// make walks from beginning to end, in two parts of which each has its verdict.
 func (w *walk) make(ctx context.Context, p passage) ([]string, error) {
 	w.history.passage = p
 	defer func() { w.gateway.stop() }()
@@ -108,7 +110,11 @@ func (w *walk) make(ctx context.Context, p passage) ([]string, error) {
 	}
 	findings := judge(w.history)
 	w.verdict(findings, w.history.praise)
-	return findings, nil
+	if !p.redriven {
+		return findings, nil
+	}
+	more, err := w.redriveTwice(ctx)
+	return append(findings, more...), err
 }
 
 // prepare draws names, opens the provider, writes the configuration and starts the gateway.

@@ -52,9 +52,10 @@ type Policy struct {
 // passage is one walk to be made: a promise, and the type whose policy goes with it.
 type passage struct {
 	Promise
-	kind   string
-	policy Policy
-	unused bool // no provider of the configuration makes the promise
+	kind     string
+	policy   Policy
+	unused   bool // no provider of the configuration makes the promise
+	redriven bool // a batch is redriven too: once for each contract, since the policies make no difference to it
 }
 
 const defaultType = "default"
@@ -76,7 +77,7 @@ func (s Setting) passages(only string) []passage {
 			}
 			if !policies[policy.OnUnknown] {
 				policies[policy.OnUnknown] = true
-				all = append(all, passage{promise, kind, s.Types[kind], !used})
+				all = append(all, passage{promise, kind, s.Types[kind], !used, len(policies) == 1})
 			}
 		}
 	}
