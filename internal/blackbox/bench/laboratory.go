@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -85,10 +86,10 @@ func open(ctx context.Context, o options) (*laboratory, error) {
 		return l, err
 	}
 	l.closers = append(l.closers, l.floor.close)
-	if l.postgres, err = l.serve(ctx, l.postgresURL); err != nil {
+	if l.postgres, err = l.serve(ctx, l.postgresURL, nil); err != nil {
 		return l, err
 	}
-	l.sqlite, err = l.serve(ctx, "sqlite://"+filepath.Join(l.dir, "ledger.db"))
+	l.sqlite, err = l.serve(ctx, "sqlite://"+filepath.Join(l.dir, "ledger.db"), nil)
 	return l, err
 }
 
@@ -145,11 +146,12 @@ func (l *laboratory) createDatabase(ctx context.Context, name string) (string, e
 	return u.String(), nil
 }
 
+type object = map[string]any
+
 // configure writes a configuration that leaves everything as it is by default, but for the provider's
-// concurrency: no sender shall wait for a slot. JSON is YAML.
-func (l *laboratory) configure(database, listen, ops string) (string, error) {
-	type object = map[string]any
-	raw, err := json.Marshal(object{
+// concurrency, since no sender shall wait for a slot, and what is to be changed. JSON is YAML.
+func (l *laboratory) configure(database, listen, ops string, changes object) (string, error) {
+	settings := object{
 		"listen": listen, "ops_listen": ops, "drain": "0s",
 		"database": object{"url": database},
 		"sources": object{"queue": object{
@@ -161,7 +163,9 @@ func (l *laboratory) configure(database, listen, ops string) (string, error) {
 		}},
 		"channels": object{"email": object{"provider": "mail"}},
 		"types":    object{"default": object{"max_attempts": 6, "deadline": "24h"}},
-	})
+	}
+	maps.Copy(settings, changes)
+	raw, err := json.Marshal(settings)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +178,7 @@ func (l *laboratory) configure(database, listen, ops string) (string, error) {
 }
 
 func (l *laboratory) migrate(ctx context.Context, database string) error {
-	file, err := l.configure(database, "127.0.0.1:0", "127.0.0.1:0")
+	file, err := l.configure(database, "127.0.0.1:0", "127.0.0.1:0", nil)
 	if err != nil {
 		return err
 	}
@@ -185,7 +189,7 @@ func (l *laboratory) migrate(ctx context.Context, database string) error {
 }
 
 // serve starts a gateway and waits until it is ready. Its log is on, and goes where no disk is.
-func (l *laboratory) serve(ctx context.Context, database string) (*gateway, error) {
+func (l *laboratory) serve(ctx context.Context, database string, changes object) (*gateway, error) {
 	listen, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -194,7 +198,7 @@ func (l *laboratory) serve(ctx context.Context, database string) (*gateway, erro
 	if err != nil {
 		return nil, err
 	}
-	file, err := l.configure(database, listen, ops)
+	file, err := l.configure(database, listen, ops, changes)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +279,10 @@ func (l *laboratory) machine(ctx context.Context) string {
 			parts = append(parts, fmt.Sprintf("PostgreSQL %s (fsync %s, synchronous_commit %s, shared_buffers %s)", version, fsync, commit, buffers))
 		}
 	}
-	return strings.Join(append(parts, l.floor.version(ctx)), ", ")
+	if l.floor != nil {
+		parts = append(parts, l.floor.version(ctx))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func processorName() string {

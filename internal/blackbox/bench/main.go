@@ -35,6 +35,8 @@ type options struct {
 	rounds      int
 	seconds     int
 	connections int
+	entries     int // of the large ledger; 0 measures deliveries alone
+	looks       int
 }
 
 func (o options) span() time.Duration { return time.Duration(o.seconds) * time.Second }
@@ -53,9 +55,15 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds that count; one more warms up")
 	flag.IntVar(&o.seconds, "seconds", 3, "length of a cell")
 	flag.IntVar(&o.connections, "connections", 64, "senders at once, each waiting for its answer")
+	flag.IntVar(&o.entries, "entries", 0, "measure the desk instead, over a ledger of so many entries")
+	flag.IntVar(&o.looks, "looks", 200, "with -entries: requests of each kind")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
+	measured := run
+	if o.entries > 0 {
+		measured = desk
+	}
+	err := measured(ctx, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
