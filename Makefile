@@ -16,7 +16,7 @@ TOOL := CGO_ENABLED=0 go tool -modfile=.ci/tools/go.mod
 RACE = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./api ./cmd/... ./db/... ./internal/... \
 	| grep -Ev '/(blackbox|house|config)(/| )'
 
-.PHONY: help build test race lint alerts generate generate-check bench simulate worlds crashes planted clean
+.PHONY: help build test race lint alerts generate generate-check bench simulate worlds crashes planted bench-desk clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ generate-check: ## fail where generated code is not what its sources give
 
 bench: ## measure throughput and latency
 	.ci/bench
+
+ENTRIES ?= 1000000
+
+bench-desk: ## measure lookups in a ledger of ENTRIES, and deliveries beside a purge and a redrive
+	.ci/bench -entries $(ENTRIES)
 
 # The long proofs; docs/proof.md tells what they show, and the figures of the last runs.
 FIRST ?= 0

@@ -325,3 +325,95 @@ func TestB32ADeadLetterIsParkedAfterItsRedrives(t *testing.T) {
 		g.stands(d, standing{"dead", "permanent", "refused", 4})
 	})
 }
+
+// B16: what may have been sent is not redriven.
+func TestB16ARedriveLeavesWhatMayHaveBeenSentAlone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		p := startProvider(t)
+		g := serve(t, reconciled(database, p, blind()))
+		p.plays(providertest.AcceptReset)
+		d := remind("rem-b16")
+		g.acked(d, 10*time.Second)
+		g.stands(d, standing{"unknown", "unknown", "unanswered", 1})
+		p.plays(providertest.OK)
+		o := g.ends(g.redriven("", document{"ids": ids([]document{d}), "rate": 100}).ID, 30*time.Second)
+		if o.Tally.Skipped["unknown"] != 1 {
+			t.Errorf("%+v", o.Tally)
+		}
+		g.repeated(d, 5)
+		p.saw(d, 1, 1)
+		g.stands(d, standing{"unknown", "unknown", "unanswered", 1})
+	})
+}
+
+// What a broker gave up on comes by a source of its own: what waits for that broker is the ledger's at once, and what
+// is not known is kept for an operator.
+func TestWhatABrokerGaveUpOnIsKeptForAnOperator(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		p := startProvider(t)
+		p.plays("throttle:1")
+		c := reconciled(database, p, map[string]any{"idempotent": "24h"}).with(map[string]any{
+			"format": "plain", "auth": map[string]any{"bearer": map[string]any{"tokens": []string{queueToken}}},
+			"max_age": "7d", "deadletter": true,
+		}, "sources", "queue-dead")
+		g := serve(t, c)
+		gaveUp := func(d document) {
+			a, err := g.call(http.MethodPost, "/v1/push/queue-dead", queueToken, nil, []byte(d.String()))
+			if err != nil || a.status != http.StatusOK {
+				t.Errorf("%s: %s, %v", d["reminder_id"], a, err)
+			}
+		}
+		waiting, lost := remind("rem-waiting"), remind("rem-lost")
+		g.nacked(waiting)
+		gaveUp(waiting)
+		gaveUp(lost)
+		gaveUp(lost)
+		g.stands(lost, standing{"dead", "broker", "given_up", 0})
+		p.plays(providertest.OK)
+		g.comesTo(waiting, "sent", 30*time.Second) // nobody redelivers it
+		if s := g.of(waiting); !slices.Contains(s.reasons(), "taken_over") {
+			t.Errorf("the timeline does not tell: %v", s.reasons())
+		}
+		p.called(lost, 0)
+		o := g.ends(g.redriven("", document{"filter": document{"class": "broker"}, "rate": 100}).ID, 30*time.Second)
+		if o.Tally.Sent != 1 || len(o.Items) != 1 {
+			t.Errorf("%+v", o)
+		}
+		p.saw(lost, 1, 1)
+	})
+}
+
+func TestAPausedProviderHoldsWorkAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		p := startProvider(t)
+		p.plays(providertest.OK)
+		g := serve(t, reconciled(database, p, map[string]any{"idempotent": "24h"}).takeover("1s"))
+		if a := g.operate("/v1/admin/providers/mail/pause", document{"reason": "they asked for it"}); a.status != http.StatusOK {
+			t.Fatalf("pause: %s", a)
+		}
+		var held []document
+		for _, id := range []string{"rem-p1", "rem-p2", "rem-p3"} {
+			d := remind(id)
+			held = append(held, d)
+			g.nacked(d)
+		}
+		for _, d := range held {
+			until(t, 20*time.Second, "the ledger has taken it over", func() bool { return g.of(d).Entry.Owner == "ledger" })
+			if e := g.of(d).Entry; e.State != "waiting" || e.Attempts != 0 {
+				t.Errorf("%s: %+v", d["reminder_id"], e)
+			}
+			p.called(d, 0)
+		}
+		g.shows(`sendonce_gate_closed{provider="mail"}`, "1")
+		if a := g.operate("/v1/admin/providers/mail/resume", document{"reason": "they are well"}); a.status != http.StatusOK {
+			t.Fatalf("resume: %s", a)
+		}
+		for _, d := range held {
+			g.comesTo(d, "sent", 30*time.Second)
+			p.saw(d, 1, 1)
+		}
+	})
+}

@@ -16,7 +16,6 @@ package redrive
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -85,7 +84,7 @@ type Options struct {
 // Desk lays redrives out and works on them.
 type Desk struct {
 	Options
-	starting sync.Mutex // so that those who start at once are counted one after another
+	starting chan struct{} // holds one: who start at once are counted one after another
 }
 
 // New is a desk; every option must be set but those that say so.
@@ -102,7 +101,7 @@ func New(o Options) *Desk {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Desk{Options: o}
+	return &Desk{Options: o, starting: make(chan struct{}, 1)}
 }
 
 // steady is a ledger that never changes.

@@ -62,8 +62,12 @@ func (d *Desk) Start(ctx context.Context, ask ledger.RedriveRequest) (ledger.Red
 			return known, err
 		}
 	}
-	d.starting.Lock()
-	defer d.starting.Unlock()
+	select {
+	case d.starting <- struct{}{}:
+		defer func() { <-d.starting }()
+	case <-ctx.Done():
+		return ledger.Redrive{}, fmt.Errorf("redrive: start: %w", ctx.Err())
+	}
 	running, err := d.Book.RunningRedrives(ctx)
 	switch {
 	case err != nil:
