@@ -93,7 +93,11 @@ func openRetention(cfg config.Config, store store, log *slog.Logger, now func() 
 		},
 		Every: purgeEvery, Breath: purgeBreath, Now: now, Token: rand.Text,
 		Walked: func(w retention.Walk) {
-			log.Info("what had been kept long enough is gone", "seen", w.Seen, "payloads", w.Payloads, "entries", w.Entries, "moved", w.Moved)
+			level := slog.LevelInfo
+			if w.Payloads+w.Entries+w.Moved == 0 {
+				level = slog.LevelDebug
+			}
+			log.Log(context.Background(), level, "what had been kept long enough is gone", "seen", w.Seen, "payloads", w.Payloads, "entries", w.Entries, "moved", w.Moved)
 		},
 		Failed: func(err error) { log.Warn("a purge cannot go on", "error", err) },
 	})

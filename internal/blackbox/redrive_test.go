@@ -401,7 +401,7 @@ func TestAPausedProviderHoldsWorkAndLosesNothing(t *testing.T) {
 			g.nacked(d)
 		}
 		for _, d := range held {
-			until(t, 20*time.Second, "the ledger has taken it over", func() bool { return g.of(d).Entry.Owner == "ledger" })
+			until(t, 60*time.Second, "the ledger has taken it over", func() bool { return g.of(d).Entry.Owner == "ledger" })
 			if e := g.of(d).Entry; e.State != "waiting" || e.Attempts != 0 {
 				t.Errorf("%s: %+v", d["reminder_id"], e)
 			}
@@ -412,7 +412,7 @@ func TestAPausedProviderHoldsWorkAndLosesNothing(t *testing.T) {
 			t.Fatalf("resume: %s", a)
 		}
 		for _, d := range held {
-			g.comesTo(d, "sent", 30*time.Second)
+			g.comesTo(d, "sent", 60*time.Second)
 			p.saw(d, 1, 1)
 		}
 	})

@@ -45,8 +45,9 @@ type GateView struct {
 	Class Class
 }
 
-// pausedLook is when it is worth looking again at a provider that a person paused: nobody knows how long.
-const pausedLook = time.Minute
+// pausedLook is when it is worth looking again at a provider that a person paused: nobody knows how long that
+// lasts, and once it is over nobody wants to wait for long.
+const pausedLook = 15 * time.Second
 
 // View tells what the gate says at the ledger's now.
 func (g Gate) View(now time.Time) GateView {

@@ -173,7 +173,7 @@ func TestAPausedGateLetsNobodyThrough(t *testing.T) {
 	for name, g := range gates() {
 		paused, act := g.Pause(pausing())
 		for _, later := range []time.Duration{0, time.Second, time.Hour, 1000 * time.Hour} {
-			if got := paused.View(noon().Add(later)); got != (GateView{Wait: time.Minute, Class: g.Class}) {
+			if got := paused.View(noon().Add(later)); got != (GateView{Wait: 15 * time.Second, Class: g.Class}) {
 				t.Errorf("%s, after %v: %+v", name, later, got)
 			}
 		}

@@ -20,9 +20,9 @@ func TestAPausedProviderIsNotCalledUntilAPersonResumesIt(t *testing.T) {
 		if err != nil || !stands.Paused || stands.By != "ada" {
 			t.Fatalf("%+v, %v", stands, err)
 		}
-		shut(t, f, time.Minute)
+		shut(t, f, 15*time.Second)
 		look(t, other)
-		shut(t, other, time.Minute)
+		shut(t, other, 15*time.Second)
 		if f.Free("mail") != 0 || !f.Shut("mail") {
 			t.Errorf("%d free, shut %t", f.Free("mail"), f.Shut("mail"))
 		}
@@ -32,7 +32,7 @@ func TestAPausedProviderIsNotCalledUntilAPersonResumesIt(t *testing.T) {
 		}
 		time.Sleep(24 * time.Hour) // no time opens it either
 		look(t, f)
-		shut(t, f, time.Minute)
+		shut(t, f, 15*time.Second)
 
 		if again, err := other.Pause(t.Context(), "mail", act); err != nil || again.Version != stands.Version {
 			t.Errorf("again: %+v, %v", again, err)
