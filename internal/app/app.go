@@ -48,7 +48,7 @@ const (
 	workerPoll        = 500 * time.Millisecond
 	redrivePoll       = 500 * time.Millisecond // so that a cancel is seen within a second
 	purgeEvery        = 24 * time.Hour
-	purgeBreath       = 50 * time.Millisecond
+	purgeBreath       = 500 * time.Millisecond // a million entries take a quarter of an hour
 )
 
 // Migrate brings the ledger's schema up to this version.

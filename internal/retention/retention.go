@@ -75,7 +75,7 @@ func New(o Options) *Desk {
 
 // Bounds of what a desk does at once.
 const (
-	page          = 200             // entries read together
+	page          = 500             // entries read together
 	ledgerTimeout = 5 * time.Second // for one statement
 	maxPasses     = 8               // readings of one entry that others keep moving
 )

@@ -143,19 +143,19 @@ func TestWhatCameToRestIsForgottenPieceByPieceAndNothingElse(t *testing.T) {
 
 func TestAWalkReachesEveryPageAndEndsWhereNothingIsOldEnough(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		for n := range 950 {
+		for n := range 1950 {
 			w.put(fmt.Sprintf("old-%04d", n), ledger.Sent)
 		}
 		time.Sleep(31 * day)
-		for n := range 300 {
+		for n := range 700 {
 			w.put(fmt.Sprintf("new-%04d", n), ledger.Sent)
 		}
 		begun := time.Now()
 		done, err := w.desk.Walk(t.Context())
-		if err != nil || done.Payloads != 950 || done.Seen != 950 || done.Entries != 0 {
+		if err != nil || done.Payloads != 1950 || done.Seen != 1950 || done.Entries != 0 {
 			t.Errorf("%+v, %v", done, err)
 		}
-		if took := time.Since(begun); took < 4*50*time.Millisecond {
+		if took := time.Since(begun); took < 3*50*time.Millisecond {
 			t.Errorf("it left others no breath: %v", took)
 		}
 		if again, err := w.desk.Walk(t.Context()); err != nil || again.Payloads != 0 {
@@ -233,23 +233,23 @@ func TestAnErasureTakesThePersonAndKeepsTheProof(t *testing.T) {
 
 func TestAnErasureThatFailsHalfWayGoesOnWhenRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		for n := range 450 {
+		for n := range 1200 {
 			w.put(fmt.Sprintf("r-%03d", n), ledger.Sent)
 		}
 		writes := 0
 		w.swap = func(ledger.Change) error {
-			if writes++; writes == 300 {
+			if writes++; writes == 900 {
 				return errors.New("down")
 			}
 			return nil
 		}
 		act := ledger.Act{By: "ada", Role: "admin", Why: "asked"}
 		first, err := w.desk.Erase(t.Context(), "user-7", act)
-		if err == nil || first != 299 {
+		if err == nil || first != 899 {
 			t.Errorf("%d, %v", first, err)
 		}
 		second, err := w.desk.Erase(t.Context(), "user-7", act)
-		if err != nil || first+second != 450 {
+		if err != nil || first+second != 1200 {
 			t.Errorf("%d and %d, %v", first, second, err)
 		}
 	})

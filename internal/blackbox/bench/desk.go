@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 )
@@ -140,10 +141,10 @@ func reportLookups(w io.Writer, sizes []int, results [][]sample, looks int) {
 // besides measures deliveries with a purge and a redrive under way and without, in turn.
 func (l *laboratory) besides(ctx context.Context, database string, o options) error {
 	var ratios []float64
-	next := int64(0)
+	var next atomic.Int64
 	for round := range o.rounds + 1 {
 		var rates [2]float64
-		for _, busy := range []bool{false, true} {
+		for _, busy := range []bool{round%2 == 0, round%2 == 1} { // in turn, so that neither has the warmer caches
 			g, stop, err := l.attend(ctx, database, restful(busy))
 			if err != nil {
 				return err
@@ -153,7 +154,7 @@ func (l *laboratory) besides(ctx context.Context, database string, o options) er
 			}
 			var s sample
 			if err == nil {
-				s, err = deliver(ctx, g.address, o.connections, o.span(), func() int64 { next++; return next<<20 | int64(round) })
+				s, err = deliver(ctx, g.address, o.connections, o.span(), func() int64 { return next.Add(1) })
 			}
 			if err = errors.Join(err, stop()); err != nil {
 				return err

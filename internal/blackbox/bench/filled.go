@@ -39,14 +39,16 @@ func (l *laboratory) attend(ctx context.Context, database string, changes object
 	return g, stop, nil
 }
 
-// restful is what differs between a gateway that purges and one that has nothing to purge, since all is younger.
+// restful is what differs between a gateway that walks through the ledger and purges, and one that has nothing to
+// walk for, since all is younger than anything is kept.
 func restful(purges bool) object {
-	keep := "400d"
+	keep, dead := "1000d", "1000d"
 	if purges {
-		keep = "30d"
+		keep, dead = "30d", "90d"
 	}
 	return object{
-		"retention": object{"sent": keep, "dropped": keep},
+		"memory":    "2000d",
+		"retention": object{"sent": keep, "dropped": keep, "dead": dead},
 		"channels":  object{"email": object{"provider": "mail"}, "sms": object{"provider": "mail"}, "push": object{"provider": "mail"}},
 		"callers": []object{
 			{"name": "desk", "role": "support", "tokens": []string{supportToken}},
