@@ -51,7 +51,7 @@ func testAll(m *testing.M) int {
 	}
 	// Tests mostly wait for processes, so more of them than there are cores may do so at once.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
