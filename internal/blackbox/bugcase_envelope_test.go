@@ -127,7 +127,7 @@ func TestB07ANULCharacterIsADeadLetterAndNotARetryForEver(t *testing.T) {
 				t.Errorf("%s: its bytes are not kept", name)
 			}
 		}
-		if a := g.bring(remind("rem-b07-ok")); !isAck(a) || a.verdict(t).State != "sent" || a.took > 2500*time.Millisecond {
+		if a := g.bring(remind("rem-b07-ok")); !isAck(a) || a.verdict(t).State != "sent" || a.took > time.Second {
 			t.Errorf("a good one after that: %s in %v", a, a.took)
 		}
 		if c := p.counts(); c.Calls != 1 {

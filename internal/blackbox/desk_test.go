@@ -436,7 +436,7 @@ func TestDeskSearchesDoNotHoldPushesUp(t *testing.T) {
 	stop()
 	<-searched
 	t.Logf("median of a push: %v alone, %v beside %d searches", alone, beside, found.Load())
-	if beside > max(5*alone, 2*time.Second) {
+	if beside > max(5*alone, 300*time.Millisecond) {
 		t.Errorf("a push takes %v beside searches, and %v without", beside, alone)
 	}
 }

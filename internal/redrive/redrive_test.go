@@ -3,8 +3,6 @@ package redrive_test
 import (
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,49 +112,6 @@ func TestTheSameBatchTwiceSendsNothingTwice(t *testing.T) {
 		}
 		if _, err := d.Start(t.Context(), ask("third")); !errors.Is(err, ledger.ErrNothingToRedrive) {
 			t.Errorf("by filter: %v", err)
-		}
-	})
-}
-
-func TestARequestUnderItsKeyIsOneRedriveHoweverOftenItComes(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.dead(3)
-		d := w.replica()
-		ids := make([]string, 50)
-		var all sync.WaitGroup
-		for i := range ids {
-			all.Go(func() { ids[i] = w.start(d, ask("key")).ID })
-		}
-		all.Wait()
-		for _, id := range ids {
-			if id != ids[0] {
-				t.Fatalf("%s and %s", id, ids[0])
-			}
-		}
-		other := ask("key")
-		other.Hash = "other"
-		if _, err := d.Start(t.Context(), other); !errors.Is(err, ledger.ErrOtherRequest) {
-			t.Errorf("another request: %v", err)
-		}
-		another := ask("key")
-		another.Act.By = "ben"
-		if r := w.start(d, another); r.ID == ids[0] {
-			t.Error("another person's key")
-		}
-		w.finish(d)
-		if again := w.start(d, ask("key")); again.ID != ids[0] || again.State != ledger.RedriveDone {
-			t.Errorf("afterwards: %+v", again)
-		}
-	})
-}
-
-func TestALostReplyLaysOutOneRedrive(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.dead(1)
-		w.ledger.after = once("create")
-		w.start(w.replica(), ask(""))
-		if n, err := w.memory.RunningRedrives(t.Context()); err != nil || n != 1 {
-			t.Errorf("%d, %v", n, err)
 		}
 	})
 }
@@ -425,95 +380,6 @@ func TestAfterAFailoverADeadLetterComesBackInDoubt(t *testing.T) {
 	})
 }
 
-func TestAMalformedOneIsReadAgainAsADeliveryOfItsOwn(t *testing.T) {
-	malformed := ledger.Identity{ReminderID: strings.Repeat("a", 64), Type: ledger.MalformedType, Channel: "queue"}
-	asMalformed := func(e *ledger.Entry) {
-		e.Class, e.Reason, e.Provider, e.Fingerprint = ledger.ClassMalformed, ledger.ReasonMalformed, "", ""
-	}
-	byClass := func(r *ledger.RedriveRequest) { r.Filter.Class = ledger.ClassMalformed }
-	for _, lost := range []string{"", "swap " + malformed.ReminderID, "settle 1"} {
-		bubble(t, func(t *testing.T, w *world) {
-			w.die(malformed, asMalformed)
-			w.read = func(_ ledger.Entry, raw []byte) (ledger.Identity, []string, error) {
-				if string(raw) != "raw "+malformed.ReminderID {
-					t.Errorf("read %q", raw)
-				}
-				return identity(1), nil, nil
-			}
-			w.ledger.after = once(lost)
-			d := w.replica()
-			job := w.start(d, ask("", byClass))
-			w.finish(d)
-			e, report := w.entry(malformed), w.show(job.ID)
-			if e.State != ledger.Dropped || e.Reason != ledger.ReasonReread || w.entry(identity(1)).State != ledger.Waiting {
-				t.Errorf("after %q: %s, %s", lost, e.State, e.Reason)
-			}
-			if report.Items[0].Became != identity(1).EntryID() || report.Tally.Pending != 1 {
-				t.Errorf("after %q: %+v", lost, report)
-			}
-			w.sends(identity(1))
-			if report := w.show(job.ID); report.Tally.Sent != 1 {
-				t.Errorf("after %q: %+v", lost, report.Tally)
-			}
-		})
-	}
-	bubble(t, func(t *testing.T, w *world) {
-		before := w.die(malformed, asMalformed)
-		w.read = func(ledger.Entry, []byte) (ledger.Identity, []string, error) {
-			return ledger.Identity{}, []string{"to is missing"}, nil
-		}
-		d := w.replica()
-		job := w.start(d, ask("", byClass))
-		w.finish(d)
-		if e, tally := w.entry(malformed), w.show(job.ID).Tally; e != before || tally.Skipped[ledger.SkipMalformed] != 1 {
-			t.Errorf("%+v, %+v", e, tally)
-		}
-	})
-}
-
-func TestADiscardIsAPersonsAndStands(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		e := w.die(identity(0))
-		d := w.replica()
-		act := ledger.Act{By: "ada", Role: "operator", Why: "the course was called off"}
-		if stands, err := d.Discard(t.Context(), e.Identity, e.Version+1, act); !errors.Is(err, ledger.ErrStale) || stands != e {
-			t.Errorf("another version: %+v, %v", stands, err)
-		}
-		w.ledger.after = once("swap " + e.ReminderID) // its reply is lost, and it stands
-		stands, err := d.Discard(t.Context(), e.Identity, e.Version, act)
-		if err != nil || stands.State != ledger.Dropped || stands.Reason != ledger.ReasonDiscarded {
-			t.Fatalf("%+v, %v", stands, err)
-		}
-		if _, err := d.Discard(t.Context(), e.Identity, stands.Version, act); !errors.Is(err, ledger.ErrNotDead) {
-			t.Errorf("twice: %v", err)
-		}
-		if _, err := d.Discard(t.Context(), identity(9), 1, act); !errors.Is(err, ledger.ErrNotFound) {
-			t.Errorf("nothing: %v", err)
-		}
-		story, err := w.memory.Story(t.Context(), e.Identity)
-		if err != nil || len(story.Acts) != 1 || story.Acts[0].Why != act.Why || story.Payload == nil {
-			t.Errorf("%+v, %v", story, err)
-		}
-	})
-}
-
-func TestNoMoreRedrivesThanMayBeUnderWay(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.dead(1)
-		d := w.replica(func(o *redrive.Options) { o.Running = 2 })
-		w.start(d, ask("a"))
-		w.start(d, ask("b"))
-		if _, err := d.Start(t.Context(), ask("c")); !errors.Is(err, ledger.ErrTooManyRedrives) {
-			t.Errorf("a third: %v", err)
-		}
-		w.start(d, ask("a")) // known
-		w.finish(d)
-		if _, err := d.Show(t.Context(), "nobody's"); !errors.Is(err, ledger.ErrNotFound) {
-			t.Errorf("nothing: %v", err)
-		}
-	})
-}
-
 // once fails the first time that something is written.
 func once(word string) func(string) error {
 	failed := false
@@ -542,27 +408,6 @@ func TestWhatFitsComesBeforeWhatWouldBeSkipped(t *testing.T) {
 		w.finish(d)
 		if tally := w.show(job.ID).Tally; tally.Pending != 4 || tally.Skipped[ledger.SkipParked] != 1 {
 			t.Errorf("%+v", tally)
-		}
-	})
-}
-
-func TestOfManyWhoStartAtOnceAsManyMayAsAreAllowed(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.dead(3)
-		d := w.replica(func(o *redrive.Options) { o.Running = 3 })
-		refused := make([]bool, 50)
-		var all sync.WaitGroup
-		for i := range refused {
-			all.Go(func() {
-				_, err := d.Start(t.Context(), ask(fmt.Sprint("key-", i)))
-				if refused[i] = errors.Is(err, ledger.ErrTooManyRedrives); err != nil && !refused[i] {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		if running, err := w.memory.RunningRedrives(t.Context()); err != nil || running != 3 {
-			t.Errorf("%d under way, %v", running, err)
 		}
 	})
 }
