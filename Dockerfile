@@ -9,7 +9,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -o bin/sendonce ./cmd/sendonce
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/sendonce ./cmd/sendonce
 RUN mkdir -p empty/var/lib/sendonce
 
 FROM gcr.io/distroless/static-debian12:nonroot

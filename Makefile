@@ -23,7 +23,7 @@ help: ## list the targets
 
 # The same line stands in the Dockerfile; .ci/run compares them.
 build: ## the static binary, as bin/sendonce
-	CGO_ENABLED=0 go build -trimpath -o bin/sendonce ./cmd/sendonce
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/sendonce ./cmd/sendonce
 
 # The black box comes last and alone: its gateways, providers and databases are processes with deadlines of
 # seconds, and what else is tested beside them would take their processors.
