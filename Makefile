@@ -27,7 +27,8 @@ build: ## the static binary, as bin/sendonce
 
 # The black box comes last and alone: its gateways, providers and databases are processes with deadlines of
 # seconds, and what else is tested beside them would take their processors.
-test: ## vet, the rules of the house, and every test (needs PostgreSQL's server binaries)
+test: ## vet, the rules of the house, and every test; installs what they need where it may
+	.ci/install
 	go vet ./...
 	go vet -tags crashpoints ./internal/app ./cmd/...
 	go test ./internal/house
