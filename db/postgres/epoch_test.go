@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sendonce/sendonce/db/dbtest/pgserver"
 	"github.com/sendonce/sendonce/db/postgres"
 )
 
@@ -14,7 +13,7 @@ import (
 // timeline at the least.
 func TestAnOrdinaryRoleIsToldTheEpoch(t *testing.T) {
 	ctx := context.Background()
-	raw := pgserver.URL(t)
+	raw := migrated.URL(t)
 	s := open(t, postgres.Options{URL: raw})
 	whole, err := s.Epoch(ctx)
 	if err != nil {

@@ -22,14 +22,23 @@ func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	on := func(database string) postgres.Options {
+		u := *through
+		u.Path = "/" + database
+		return postgres.Options{URL: u.String(), MaxConns: 16, Pooler: true}
+	}
+	// Migrated once, through the pooler, and copied for each test. The pooler stays connected.
+	server.Query("CREATE DATABASE migrated TEMPLATE template0")
+	if err := migrate(on("migrated")); err != nil {
+		t.Fatal(err)
+	}
+	server.Query("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = 'migrated'")
 	var databases atomic.Int32
 	dbtest.Run(t, func(t *testing.T) dbtest.Store {
 		database := fmt.Sprintf("database_%d", databases.Add(1))
-		server.Query("CREATE DATABASE " + database + " TEMPLATE template0")
+		server.Query("CREATE DATABASE " + database + " TEMPLATE migrated")
 		t.Cleanup(func() { server.Query("DROP DATABASE " + database + " WITH (FORCE)") })
-		u := *through
-		u.Path = "/" + database
-		return open(t, postgres.Options{URL: u.String(), MaxConns: 16, Pooler: true})
+		return open(t, on(database))
 	})
 	if kept := server.KeptOnAConnection(); kept != "" {
 		t.Error(kept)
@@ -44,7 +53,9 @@ func TestAStoreThatDoesNotKnowOfItsPoolerIsFoundOut(t *testing.T) {
 	ctx := context.Background()
 	server := testbed.Postgres(t)
 	through := server.Pooler(1)
-	open(t, postgres.Options{URL: server.URL})
+	if err := migrate(postgres.Options{URL: server.URL}); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		s, err := postgres.Open(ctx, postgres.Options{URL: through, MaxConns: 1})
 		if err != nil {

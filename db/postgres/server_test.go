@@ -58,16 +58,7 @@ func rows(t *testing.T, url, query string) string {
 
 // A statement that waited for a lock must not judge a lease by the time at which its transaction began.
 func TestTheLedgersClockGoesOnInsideATransaction(t *testing.T) {
-	url := pgserver.URL(t)
-	store, err := postgres.Open(t.Context(), postgres.Options{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.Connect(t.Context(), url)
+	conn, err := pgx.Connect(t.Context(), migrated.URL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +143,7 @@ func (g *gatekeeper) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 
 func TestAWaitForAConnectionIsBounded(t *testing.T) {
 	ctx := context.Background()
-	url := pgserver.URL(t)
+	url := migrated.URL(t)
 	open(t, postgres.Options{URL: url})
 	g := &gatekeeper{arrived: make(chan struct{}), leave: make(chan struct{})}
 	s, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: 1, AcquireTimeout: 10 * time.Millisecond, Tracer: g})
@@ -187,7 +178,7 @@ func TestAWaitForAConnectionIsBounded(t *testing.T) {
 
 func TestAnEntryAndItsEventAreOneCommit(t *testing.T) {
 	ctx := context.Background()
-	url := pgserver.URL(t)
+	url := migrated.URL(t)
 	s := open(t, postgres.Options{URL: url, MaxConns: 1})
 	e, err := s.Create(ctx, claimed(identity("r")))
 	if err != nil {
@@ -206,7 +197,7 @@ func TestAnEntryAndItsEventAreOneCommit(t *testing.T) {
 // The way from sending to sent must stay on its page and leave every index alone.
 func TestTheHappyPathIsHot(t *testing.T) {
 	ctx := context.Background()
-	url := pgserver.URL(t)
+	url := migrated.URL(t)
 	s := open(t, postgres.Options{URL: url, MaxConns: 1})
 	const entries = 50
 	for n := range entries {
@@ -235,7 +226,7 @@ func TestTheHappyPathIsHot(t *testing.T) {
 
 func TestReadsAreServedByTheirIndexes(t *testing.T) {
 	ctx := context.Background()
-	url := pgserver.URL(t)
+	url := migrated.URL(t)
 	open(t, postgres.Options{URL: url})
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -278,6 +269,9 @@ func TestWhatIsAcknowledgedOutlivesACrash(t *testing.T) {
 	dir := t.TempDir()
 	server, err := pgserver.Start(dir, true)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrate(postgres.Options{URL: server.URL}); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, postgres.Options{URL: server.URL, MaxConns: 4})

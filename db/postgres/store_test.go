@@ -2,6 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/sendonce/sendonce/db/dbtest"
@@ -9,6 +12,27 @@ import (
 	"github.com/sendonce/sendonce/db/postgres"
 )
 
+// migrated is the database that most tests get a copy of.
+var migrated = pgserver.NewTemplate(func(url string) error { return migrate(postgres.Options{URL: url}) })
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := migrated.Drop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func migrate(o postgres.Options) error {
+	s, err := postgres.Open(context.Background(), o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Migrate(context.Background()), s.Close())
+}
+
+// open opens a store over a database that has been migrated.
 func open(t *testing.T, o postgres.Options) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(context.Background(), o)
@@ -20,20 +44,17 @@ func open(t *testing.T, o postgres.Options) *postgres.Store {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	if err := s.Migrate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
 func TestPostgresIsAStore(t *testing.T) {
 	dbtest.Run(t, func(t *testing.T) dbtest.Store {
-		return open(t, postgres.Options{URL: pgserver.URL(t), MaxConns: 16})
+		return open(t, postgres.Options{URL: migrated.URL(t), MaxConns: 16})
 	})
 }
 
 func TestPostgresNoticesThatItChanged(t *testing.T) {
 	dbtest.RunNotices(t, func(t *testing.T) dbtest.Store {
-		return open(t, postgres.Options{URL: pgserver.URL(t), MaxConns: 8})
+		return open(t, postgres.Options{URL: migrated.URL(t), MaxConns: 8})
 	})
 }
