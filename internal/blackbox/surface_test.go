@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -74,15 +75,20 @@ func (c config) with(value any, path ...string) config {
 // file writes the configuration where the gateway can read it.
 func (c config) file(t *testing.T) string {
 	t.Helper()
-	raw, err := json.MarshalIndent(c, "", "  ")
+	path, err := c.in(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "sendonce.yaml")
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	return path
+}
+
+func (c config) in(dir string) (path string, err error) {
+	raw, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "sendonce.yaml")
+	return path, os.WriteFile(path, raw, 0o600)
 }
 
 // onBoth runs a test on an embedded ledger and on PostgreSQL, each fresh.
@@ -97,15 +103,27 @@ func embedded(t *testing.T) string {
 	return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db")
 }
 
-// shared is a PostgreSQL that has been migrated by the binary.
+// migrated is the database that the binary has migrated, and that each test on PostgreSQL gets a copy of.
+var migrated = pgserver.NewTemplate(func(database string) error {
+	dir, err := os.MkdirTemp("", "sendonce-migrate-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file, err := configure(database, &provider{address: "127.0.0.1:1"}).in(dir)
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command(binary, "migrate", "-config", file).CombinedOutput(); err != nil {
+		return fmt.Errorf("migrate: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// shared is a migrated database of a test's own, on the PostgreSQL that all of them share.
 func shared(t *testing.T) string {
 	t.Helper()
-	database := pgserver.URL(t)
-	c := configure(database, &provider{address: "127.0.0.1:1"})
-	if out, code := run(t, nil, "migrate", "-config", c.file(t)); code != 0 {
-		t.Fatalf("migrate: %s", out)
-	}
-	return database
+	return migrated.URL(t)
 }
 
 // answer is what the gateway said.

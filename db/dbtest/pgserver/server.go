@@ -29,6 +29,18 @@ import (
 // startTimeout bounds how long a server may take to be ready, crash recovery included.
 const startTimeout = time.Minute
 
+// maxConnections is more than any one test process opens at its server. The black box opens most: at the
+// same time
+//   - twelve crash cases, each with a gateway that was killed, whose sessions the server may not have noticed
+//     the end of, and the gateway that follows it: 12 x 2 x 10, which is a gateway's max_conns where a test
+//     sets no other,
+//   - twelve tests, each with two replicas that are being replaced by two others: 12 x 4 x 10,
+//   - in each of these a connection or two of the test's own: 2 x 24,
+//
+// 768 in all. A slow machine comes near to it, since what ends is slow to hang up; a connection that nobody
+// opens costs some kilobytes.
+const maxConnections = "1000"
+
 // watch runs a server until its own standard input ends, then stops it (SIGINT is a fast shutdown) and
 // removes what it is told to, if anything.
 const watch = `leavings=$1; shift
@@ -74,7 +86,7 @@ func start(dir string, durable bool, leavings string) (*Server, error) {
 	}
 	args := []string{
 		"-c", watch, "watch", leavings, filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200",
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=" + maxConnections,
 		"-c", "lc_messages=C", "-c", "log_min_messages=log", "-c", "timezone=Asia/Kathmandu",
 	}
 	if !durable {
