@@ -1,8 +1,10 @@
 package simulation_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +26,7 @@ var (
 )
 
 const (
+	quick      = 300              // seeds of a run with -short
 	enough     = 1_000            // seeds reach every kind of fault for certain
 	tellEvery  = 20 * time.Second // between two words of how far a long run is
 	stopBefore = 30 * time.Second // the test's own timeout, which would say nothing of the seed
@@ -44,30 +47,53 @@ func TestWhateverHappensItHoldsOverSQLiteToo(t *testing.T) {
 	simulate(t, "simulation.sqlite", *onDisk, func(now func() time.Time) (dbtest.Store, error) { return openSQLite(path, now) })
 }
 
-// simulate runs a range of seeds, or the one that is asked for, and reports the figures.
-//
-// A bubble is as good as serial, and the runtime spends half of its time waking a second processor for it.
+// simulate runs a range of seeds, or the one that is asked for, and reports the figures. A long range is
+// shared out to processes, one for each processor.
 func simulate(t *testing.T, asked string, count uint64, open opener) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	from := *first
 	if *alone >= 0 {
 		from, count = uint64(*alone), 1
 	}
+	if testing.Short() && !given(asked) {
+		count = min(count, quick*count/ordinary)
+	}
+	if os.Getenv(asPart) != "" || count <= smallestPart || runtime.NumCPU() == 1 {
+		inOneProcess(t, asked, from, count, open)
+	} else {
+		inProcesses(t, asked, from, count)
+	}
+}
+
+// given tells whether the command line sets a flag.
+func given(name string) (set bool) {
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	return set
+}
+
+// inOneProcess runs seed after seed.
+//
+// A bubble is as good as serial, and the runtime spends half of its time waking a second processor for it.
+func inOneProcess(t *testing.T, asked string, from, count uint64, open opener) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	begun, told, sum := time.Now(), time.Now(), newTally()
 	limit, limited := t.Deadline()
 	for seed := from; seed < from+count; seed++ {
 		w := play(t, seed, open)
+		w.tally.runs = 1
+		broken := w.told()
+		if broken != "" {
+			w.tally.broken = []uint64{seed}
+		}
 		sum.add(w.tally)
-		if broken := w.told(); broken != "" {
-			sum.broken = append(sum.broken, seed)
+		if broken != "" {
 			t.Errorf("seed %d:\n%s\nplay it again, and see its whole history:\n"+
 				"go test ./internal/simulation -run '^%s$' -simulation.seed=%d -simulation.forgetful=%t -count=3 -v", seed, broken, t.Name(), seed, *forget)
 		}
 		if *alone >= 0 {
 			t.Logf("seed %d:\n%s", seed, w.history())
 		}
-		goOn := fmt.Sprintf("-simulation.first=%d -%s=%d", seed+1, asked, from+count-seed-1)
+		goOn := goOn(asked, seed+1, from+count)
 		switch {
 		case len(sum.broken) == patience:
 			t.Fatalf("seeds %v fail; that is enough. The rest: %s", sum.broken, goOn)
@@ -78,11 +104,28 @@ func simulate(t *testing.T, asked string, count uint64, open opener) {
 			t.Logf("%d of %d seeds in %v, %d failed; the rest: %s", seed+1-from, count, time.Since(begun).Round(time.Second), len(sum.broken), goOn)
 		}
 	}
-	t.Logf("seeds %d to %d, in %v: %s", from, from+count-1, time.Since(begun).Round(time.Second/10), &sum)
-	if missing := sum.unreached(); count >= enough && len(missing) > 0 {
+	sum.report(t, from, count, begun)
+}
+
+// goOn are the flags that run the seeds from one on.
+func goOn(asked string, from, end uint64) string {
+	return fmt.Sprintf("-simulation.first=%d -%s=%d", from, asked, end-from)
+}
+
+// report ends a range: it must have reached what it is for.
+func (a *tally) report(t *testing.T, from, count uint64, begun time.Time) {
+	t.Helper()
+	if file := os.Getenv(asPart); file != "" { // who started this process looks at the whole
+		if raw, err := json.Marshal(a.part()); err != nil || os.WriteFile(file, raw, 0o600) != nil {
+			t.Errorf("the figures are lost: %v", err)
+		}
+		return
+	}
+	t.Logf("seeds %d to %d, in %v: %s", from, from+count-1, time.Since(begun).Round(time.Second/10), a)
+	if missing := a.unreached(); count >= enough && len(missing) > 0 {
 		t.Errorf("the runs do not reach what they are for: %s", strings.Join(missing, "; "))
 	}
-	if mean := sum.mean(); count >= enough && mean < 20 {
+	if mean := a.mean(); count >= enough && mean < 20 {
 		t.Errorf("%.1f faults a run", mean)
 	}
 }

@@ -135,7 +135,8 @@ type tally struct {
 func newTally() tally { return tally{fired: map[fault]int{}, counted: map[figure]int{}} }
 
 func (a *tally) add(b tally) {
-	a.runs++
+	a.runs += b.runs
+	a.broken = append(a.broken, b.broken...)
 	a.time += b.time
 	for kind, n := range b.fired {
 		a.fired[kind] += n

@@ -16,6 +16,9 @@ var (
 	only  = flag.String("worlds.only", "", "explore the worlds whose name matches this expression")
 )
 
+// part : with -short, one world of so many is explored.
+const part = 10
+
 // TestEveryWorldKeepsThePromises explores world by world, prints how many states each has, and of the first
 // promise that one breaks the shortest way to it. For the whole set:
 //
@@ -48,7 +51,10 @@ func TestEveryWorldKeepsThePromises(t *testing.T) {
 			}
 		})
 	}
-	for _, p := range plans(*whole) {
+	for i, p := range plans(*whole) {
+		if testing.Short() && i%part != 0 {
+			continue
+		}
 		if wanted.MatchString(p.String()) && (!raced || p.contract == ledger.Blind) {
 			work <- p
 		}
