@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sendonce/sendonce/db/dbtest"
+	"github.com/sendonce/sendonce/db/dbtest/pgserver"
 	"github.com/sendonce/sendonce/db/postgres"
 	"github.com/sendonce/sendonce/internal/blackbox/testbed"
 )
@@ -17,6 +18,7 @@ import (
 // than there are connections to the server. No statement and no lock is left on a connection that the next
 // transaction may not get again.
 func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
+	t.Parallel()
 	server := testbed.Postgres(t)
 	through, err := url.Parse(server.Pooler(5))
 	if err != nil {
@@ -36,7 +38,9 @@ func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
 	var databases atomic.Int32
 	dbtest.Run(t, func(t *testing.T) dbtest.Store {
 		database := fmt.Sprintf("database_%d", databases.Add(1))
-		server.Query("CREATE DATABASE " + database + " TEMPLATE migrated")
+		if err := pgserver.Copy(server.URL, database, "migrated"); err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() { server.Query("DROP DATABASE " + database + " WITH (FORCE)") })
 		return open(t, on(database))
 	})

@@ -48,6 +48,7 @@ func open(t *testing.T, o postgres.Options) *postgres.Store {
 }
 
 func TestPostgresIsAStore(t *testing.T) {
+	t.Parallel()
 	dbtest.Run(t, func(t *testing.T) dbtest.Store {
 		return open(t, postgres.Options{URL: migrated.URL(t), MaxConns: 16})
 	})

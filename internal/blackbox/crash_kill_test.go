@@ -30,7 +30,6 @@ var crashSlots = make(chan struct{}, 12)
 
 // crashWorld is what the cases share.
 type crashWorld struct {
-	*ledgers
 	providers providers
 }
 
@@ -43,7 +42,7 @@ func newCrashWorld(t *testing.T, cases []crashCase) *crashWorld {
 	for _, c := range cases {
 		modes[c.reminder().to()] = c.modes()
 	}
-	w := &crashWorld{ledgers: newLedgers(t), providers: providers{}}
+	w := &crashWorld{providers: providers{}}
 	for _, honours := range []bool{true, false} {
 		for slow, latency := range map[bool]time.Duration{false: 0, true: 600 * time.Millisecond} {
 			p := startProvider(t)
@@ -91,7 +90,7 @@ func (all providers) of(t *testing.T, c crashCase) (_ *provider, open func()) {
 func (w *crashWorld) kill(t *testing.T, c crashCase) (*gateway, *provider, document) {
 	t.Helper()
 	p, open := w.providers.of(t, c)
-	cfg, clock := c.config(w.on(t, c.store), p), crashClocks[c.clock]
+	cfg, clock := c.config(on(t, c.store), p), crashClocks[c.clock]
 	first, second, again := strings.Cut(c.at, "+")
 	g := serveRigged(t, cfg, clock.orders+first+":kill", clock.env...)
 	d := c.reminder()

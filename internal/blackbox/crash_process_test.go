@@ -1,21 +1,16 @@
 package blackbox
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // wholeMatrix runs every case where an ordinary run takes a selection:
@@ -145,46 +140,13 @@ func hasty(database string, p *provider) config {
 		with(map[string]any{"base": "100ms", "cap": "10m"}, "types", "default", "backoff")
 }
 
-// ledgers hands out fresh ledgers, and copies one migrated database for all that are on PostgreSQL.
-type ledgers struct {
-	pattern string
-	copied  atomic.Int32
-}
-
-func newLedgers(t *testing.T) *ledgers {
-	t.Helper()
-	return &ledgers{pattern: shared(t)}
-}
-
-func (l *ledgers) on(t *testing.T, store string) string {
+// on is a fresh ledger.
+func on(t *testing.T, store string) string {
 	t.Helper()
 	if store == "sqlite" {
 		return embedded(t)
 	}
-	u, err := url.Parse(l.pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pattern := strings.TrimPrefix(u.Path, "/")
-	name := fmt.Sprintf("%s_%d", pattern, l.copied.Add(1))
-	u.Path = "/postgres"
-	administer := func(statement string) {
-		t.Helper()
-		ctx := context.Background()
-		conn, err := pgx.Connect(ctx, u.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(ctx)
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	administer("CREATE DATABASE " + name + " TEMPLATE " + pattern)
-	t.Cleanup(func() { administer("DROP DATABASE " + name + " WITH (FORCE)") })
-	copied := *u
-	copied.Path = "/" + name
-	return copied.String()
+	return shared(t)
 }
 
 // awaited asks now and then, so that many can wait at once, whether something has come about.

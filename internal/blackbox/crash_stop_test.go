@@ -44,7 +44,7 @@ func TestAGatewayThatIsStoppedAnywhereWakesUpToNothing(t *testing.T) {
 	w := newCrashWorld(t, cases)
 	w.together(t, cases, func(t *testing.T, c crashCase) {
 		p, open := w.providers.of(t, c)
-		cfg, d := c.config(w.on(t, c.store), p), c.reminder()
+		cfg, d := c.config(on(t, c.store), p), c.reminder()
 		at, second, sweeps := strings.Cut(c.at, "+")
 		if sweeps { // they come by, and nothing is brought
 			serveRigged(t, cfg, at+":kill").killed(at, d)
