@@ -1,5 +1,5 @@
-# One static binary on an empty base: no shell, no package manager, not root. It writes nowhere but, with
-# SQLite, under /var/lib/sendonce; so run it with a read-only root:
+# One static binary on a distroless base: no shell, no package manager, not root. It writes only to
+# /var/lib/sendonce, and only with SQLite; so run it with a read-only root file system:
 #
 #   docker run --read-only --cap-drop ALL -p 8080:8080 \
 #     -v ./config.yaml:/etc/sendonce/config.yaml:ro -v ledger:/var/lib/sendonce sendonce
@@ -18,9 +18,9 @@ COPY --from=build --chown=65532:65532 /src/empty/var/lib/sendonce /var/lib/sendo
 USER 65532:65532
 VOLUME /var/lib/sendonce
 
-# 8080 is the public listener. The operations listener, 9090, is not for publishing. Where ops_listen is not
-# on port 9090 of loopback or of every interface, the health check must know: give it "-addr", "HOST:PORT" or
-# "-config", "/etc/sendonce/config.yaml", here or in the orchestrator's own (as a list; there is no shell).
+# 8080 is the public listener. The operations listener, 9090, must not be published. If ops_listen is not port
+# 9090 on loopback or on every interface, the health check needs "-addr", "HOST:PORT" or
+# "-config", "/etc/sendonce/config.yaml", here or in the orchestrator (as a list; there is no shell).
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=4s --start-period=30s CMD ["/sendonce", "health"]
 ENTRYPOINT ["/sendonce"]

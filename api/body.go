@@ -12,7 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// bodyLimit is how large the body of a caller may be, in bytes.
+// bodyLimit is the largest body of a caller's request, in bytes.
 const bodyLimit = 256 << 10
 
 // readBody reads at most limit bytes. The errors are errTooLarge, errTimeout and errUnreadable.
@@ -21,11 +21,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 		return nil, errTooLarge
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var beyond *http.MaxBytesError
+	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
 		return raw, nil
-	case errors.As(err, &beyond):
+	case errors.As(err, &tooLarge):
 		return nil, errTooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errTimeout
@@ -34,7 +34,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 }
 
-// readJSON reads a caller's body, which must say that it is JSON.
+// readJSON reads a caller's body, whose Content-Type must be JSON.
 func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || mediaType != "application/json" || isCoded(r.Header) {
@@ -43,7 +43,8 @@ func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return readBody(w, r, bodyLimit)
 }
 
-// isCoded tells whether a body is compressed. None is taken: a small one could grow without bounds.
+// isCoded reports whether a body has a content encoding. Those are refused: a small compressed body could expand
+// without bounds.
 func isCoded(h http.Header) bool {
 	for _, coding := range h.Values("Content-Encoding") {
 		if coding != "" && !strings.EqualFold(coding, "identity") {
@@ -53,7 +54,7 @@ func isCoded(h http.Header) bool {
 	return false
 }
 
-// pathParam is a parameter of the path, decoded once. chi routes by the raw path where there is one.
+// pathParam returns a path parameter, decoded once. chi routes by the raw path where there is one.
 func pathParam(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath == "" {

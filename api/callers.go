@@ -6,28 +6,28 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/sendonce/sendonce/internal/broker"
+	"github.com/sendonce/sendonce/internal/ingest"
 )
 
-// Role is what a caller may do.
+// Role says what a caller may do.
 type Role string
 
 const (
-	// Producer asks for reminders and cancels them. It stands apart from the others.
+	// Producer requests reminders and cancels them. It is separate from the other roles.
 	Producer Role = "producer"
-	// Support reads, and sees no more of a recipient than it takes to tell two apart.
+	// Support reads the admin API, and sees only as much of a recipient as is needed to tell two apart.
 	Support Role = "support"
-	// Operator holds what support holds, reads what was said to whom, and acts: on what is in doubt, on dead
-	// letters, on providers.
+	// Operator includes Support, reads recipients, content and the audit log, and may act on entries in doubt, dead
+	// letters, redrives and providers.
 	Operator Role = "operator"
-	// Admin holds what an operator holds, and erases what is known of a person.
+	// Admin includes Operator, and may erase the personal data of a user.
 	Admin Role = "admin"
 
-	// anyRole is what a route asks for that is open to every caller.
+	// anyRole is required by routes that are open to every caller.
 	anyRole Role = ""
 )
 
-// holds tells whether a caller of this role may do what needs the other.
+// holds reports whether a caller of this role may do what requires the role need.
 func (r Role) holds(need Role) bool {
 	switch need {
 	case anyRole:
@@ -52,19 +52,19 @@ func (r Role) rank() int {
 	}
 }
 
-// Caller is one who may call, by any of its tokens: several, so that they can be rotated.
+// Caller is an API client. It may have several tokens, so that they can be rotated.
 type Caller struct {
 	Name        string
 	Role        Role
 	TokenHashes [][sha256.Size]byte // SHA-256 of each token
 }
 
-// as lets those in who hold the role. A wrong token is answered before the body is read.
-func (s *server) as(need Role, handle func(http.ResponseWriter, *http.Request, Caller)) http.HandlerFunc {
+// requireRole admits callers that hold the role. A wrong token is refused before the body is read.
+func (s *server) requireRole(need Role, handle func(http.ResponseWriter, *http.Request, Caller)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		token, given := broker.BearerToken(r.Header)
+		token, given := ingest.BearerToken(r.Header)
 		if !given {
-			s.fail(w, r, errUnauthenticated)
+			s.writeError(w, r, errUnauthenticated)
 			return
 		}
 		caller, known := s.callerOf(token)
@@ -72,27 +72,27 @@ func (s *server) as(need Role, handle func(http.ResponseWriter, *http.Request, C
 		case !known:
 			s.refuseToken(w, r)
 		case !caller.Role.holds(need):
-			s.fail(w, r, errForbidden)
+			s.writeError(w, r, errForbidden)
 		default:
 			handle(w, r, caller)
 		}
 	}
 }
 
-// refuseToken answers for a wrong token. A right one is never counted nor held up: tokens are long and
-// random, so the count only bounds the noise of guessing, and locking an address out would let anybody
-// behind the same proxy silence the callers there.
+// refuseToken answers a request with a wrong token. Requests with a right one are never counted or delayed: tokens
+// are long and random, so the limit only bounds the noise of guessing, and locking an address out would let anybody
+// behind a proxy block the callers behind the same one.
 func (s *server) refuseToken(w http.ResponseWriter, r *http.Request) {
 	if wait := s.countFailure(r, "callers"); wait > 0 {
 		setRetryAfter(w.Header(), wait)
-		s.fail(w, r, errTooManyFailures)
+		s.writeError(w, r, errTooManyFailures)
 		return
 	}
-	s.fail(w, r, errUnauthenticated)
+	s.writeError(w, r, errUnauthenticated)
 }
 
-// countFailure counts one failed authentication, logs it unless there are too many, and tells how long
-// they should stay away then.
+// countFailure counts one failed authentication. It logs it unless there were too many, and then returns how long
+// the address has to wait.
 func (s *server) countFailure(r *http.Request, at string) time.Duration {
 	wait := s.failures.count(r.RemoteAddr, s.Now())
 	if wait == 0 {
@@ -101,7 +101,7 @@ func (s *server) countFailure(r *http.Request, at string) time.Duration {
 	return wait
 }
 
-// callerOf finds the caller by comparing with every token, in a time that does not tell which came near.
+// callerOf finds the caller by comparing with every token, so that the time it takes reveals nothing about them.
 func (s *server) callerOf(token string) (Caller, bool) {
 	hash := sha256.Sum256([]byte(token))
 	found := -1

@@ -17,8 +17,9 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-func willing() *collaborators {
-	return &collaborators{
+// working returns fakes that succeed.
+func working() *fakeServices {
+	return &fakeServices{
 		request: func(context.Context, string, reminder.Reminder, ledger.Trace) (ledger.Reply, error) {
 			return ledger.Reply{Ack: true, Entry: entry(nil)}, nil
 		},
@@ -27,26 +28,26 @@ func willing() *collaborators {
 		},
 		find: func(context.Context, string) ([]ledger.Entry, error) { return []ledger.Entry{entry(nil)}, nil },
 		list: func(context.Context, ledger.Query) ([]ledger.Entry, error) { return nil, nil },
-		story: func(context.Context, ledger.Identity) (ledger.Story, error) {
-			return ledger.Story{Entry: deadLetter(nil)}, nil
+		detail: func(context.Context, ledger.Identity) (ledger.EntryDetail, error) {
+			return ledger.EntryDetail{Entry: deadLetter(nil)}, nil
 		},
-		waiting: func(context.Context, ledger.Doubt, int) ([]ledger.Story, error) { return nil, nil },
-		start: func(_ context.Context, act ledger.Act) (ledger.Run, error) {
-			return ledger.Run{By: act.By, Started: testNow}, nil
+		unresolved: func(context.Context, ledger.DoubtPosition, int) ([]ledger.EntryDetail, error) { return nil, nil },
+		startSweep: func(_ context.Context, audit ledger.AuditEvent) (ledger.SweepRun, error) {
+			return ledger.SweepRun{Actor: audit.Actor, Started: testNow}, nil
 		},
 		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
 			return entry(nil), nil
 		},
-		desks: willingDesks(),
+		adminFakes: workingAdmin(),
 	}
 }
 
-func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
-	tokens := []string{"producer", "support", "operator", "admin", "ghost"}
+func TestRoutes_AdmitExactlyTheirRoles(t *testing.T) {
+	tokens := []string{"producer", "support", "operator", "admin", "norole"}
 	producer, everybody := []string{"producer"}, []string{"producer", "support", "operator", "admin"}
 	support, operator, admin := everybody[1:], everybody[2:], everybody[3:]
 	allowed := map[string][]string{
-		"POST /v1/push/{source}":                   nil, // no callers, but brokers and providers
+		"POST /v1/push/{source}":                   nil, // for brokers and providers, not for callers
 		"POST /v1/providers/{name}/events":         nil,
 		"POST /v1/reminders":                       producer,
 		"POST /v1/reminders/{reminder_id}/cancel":  producer,
@@ -70,27 +71,27 @@ func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
 		"POST /v1/admin/providers/{name}/resume":   operator,
 		"DELETE /v1/admin/users/{user_id}/data":    admin,
 	}
-	const why = `{"reason": "r"}`
+	const reasonOnly = `{"reason": "r"}`
 	bodies := map[string]string{
 		"POST /v1/reminders":                       aReminder,
 		"POST /v1/admin/entries/{id}/resolve":      aResolution,
-		"POST /v1/admin/reconciliation/runs":       why,
+		"POST /v1/admin/reconciliation/runs":       reasonOnly,
 		"POST /v1/admin/dead-letters/{id}/discard": `{"reason": "r", "version": 3}`,
 		"POST /v1/admin/redrives":                  aRedriveRequest,
-		"POST /v1/admin/redrives/{id}/cancel":      why,
-		"POST /v1/admin/providers/{name}/pause":    why,
-		"POST /v1/admin/providers/{name}/resume":   why,
-		"DELETE /v1/admin/users/{user_id}/data":    why,
+		"POST /v1/admin/redrives/{id}/cancel":      reasonOnly,
+		"POST /v1/admin/providers/{name}/pause":    reasonOnly,
+		"POST /v1/admin/providers/{name}/resume":   reasonOnly,
+		"DELETE /v1/admin/users/{user_id}/data":    reasonOnly,
 	}
-	h := newHouse(t, willing())
+	h := newHarness(t, working())
 	walked := 0
-	err := chi.Walk(newServer(Options{}).whole(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	err := chi.Walk(newServer(Options{}).all(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		roles, listed := allowed[method+" "+route]
 		if !listed {
-			t.Errorf("%s %s is open to nobody knows whom", method, route)
+			t.Errorf("%s %s has no roles listed", method, route)
 		}
 		walked++
-		target := strings.NewReplacer("{reminder_id}", "rem-1842", "{id}", entry(nil).EntryID(), "{source}", "letters",
+		target := strings.NewReplacer("{reminder_id}", "rem-1842", "{id}", entry(nil).EntryID(), "{source}", "seats",
 			"{name}", "mail", "{user_id}", "u-77").Replace(route)
 		body, status := bodies[method+" "+route], 200
 		if method == "POST" && (strings.HasSuffix(route, "/runs") || strings.HasSuffix(route, "/redrives")) {
@@ -99,17 +100,17 @@ func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
 		for _, token := range tokens {
 			switch {
 			case roles == nil:
-				h.wants(request(method, target, token, body), 401, "")
+				h.expect(request(method, target, token, body), 401, "")
 			case slices.Contains(roles, token):
-				h.wants(request(method, target, token, body), status, "")
+				h.expect(request(method, target, token, body), status, "")
 			default:
-				h.wants(request(method, target, token, body), 403, wire.ProblemCodeForbidden)
+				h.expect(request(method, target, token, body), 403, wire.ProblemCodeForbidden)
 			}
 		}
 		for i, token := range []string{"", "wrong"} {
 			r := request(method, target, token, body)
-			r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", walked*2+i) // so that no address fails too often
-			if w := h.wants(r, 401, ""); w.Header().Get("WWW-Authenticate") != "Bearer" {
+			r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", walked*2+i) // so that no address is throttled
+			if w := h.expect(r, 401, ""); w.Header().Get("WWW-Authenticate") != "Bearer" {
 				t.Errorf("WWW-Authenticate is %q", w.Header().Get("WWW-Authenticate"))
 			}
 		}
@@ -120,7 +121,7 @@ func TestEachRoleMayWhatItMayAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestRolesHoldTheOneBeforeAndProducerStandsApart(t *testing.T) {
+func TestRole_HigherIncludesLowerAndProducerIsSeparate(t *testing.T) {
 	order := []Role{Support, Operator, Admin}
 	for i, have := range order {
 		for j, need := range order {
@@ -129,20 +130,20 @@ func TestRolesHoldTheOneBeforeAndProducerStandsApart(t *testing.T) {
 			}
 		}
 		if have.holds(Producer) || Producer.holds(have) {
-			t.Errorf("%s and producer do not stand apart", have)
+			t.Errorf("%s and producer are not separate", have)
 		}
 	}
-	for _, nobody := range []Role{"", "root", "ADMIN"} {
-		for _, need := range []Role{Producer, Support, Operator, Admin, anyRole, nobody} {
-			if nobody.holds(need) {
-				t.Errorf("%q holds %q", nobody, need)
+	for _, unknown := range []Role{"", "root", "ADMIN"} {
+		for _, need := range []Role{Producer, Support, Operator, Admin, anyRole, unknown} {
+			if unknown.holds(need) {
+				t.Errorf("%q holds %q", unknown, need)
 			}
 		}
 	}
 }
 
-func TestOnlyOneWholeBearerTokenIsTaken(t *testing.T) {
-	h := newHouse(t, willing())
+func TestRequireRole_AcceptsOnlyOneCompleteBearerToken(t *testing.T) {
+	h := newHarness(t, working())
 	for _, headers := range [][]string{
 		nil,
 		{""},
@@ -167,21 +168,21 @@ func TestOnlyOneWholeBearerTokenIsTaken(t *testing.T) {
 	}
 	r := request("GET", "/v1/reminders/r", "", "")
 	r.Header.Set("Authorization", "bearer producer")
-	h.wants(r, 200, "")
+	h.expect(r, 200, "")
 }
 
-func TestACallerWithoutATokenCannotBeMetByAnEmptyOne(t *testing.T) {
-	h := newHouse(t, &collaborators{}, func(o *Options) {
+func TestRequireRole_EmptyTokenMatchesNoCaller(t *testing.T) {
+	h := newHarness(t, &fakeServices{}, func(o *Options) {
 		o.Callers = []Caller{{Name: "x", Role: Admin}, {Name: "y", Role: Admin, TokenHashes: [][sha256.Size]byte{sha256.Sum256(nil)}}}
 	})
 	r := request("GET", "/v1/admin/entries", "", "")
 	r.Header.Set("Authorization", "Bearer ")
-	h.wants(r, 401, wire.ProblemCodeUnauthenticated)
+	h.expect(r, 401, wire.ProblemCodeUnauthenticated)
 }
 
-func TestFailedLoginsAreThrottledByAddressAndRightTokensNever(t *testing.T) {
+func TestRequireRole_ThrottlesFailuresByAddressAndNeverValidTokens(t *testing.T) {
 	now := testNow
-	h := newHouse(t, willing(), func(o *Options) { o.Now = func() time.Time { return now } })
+	h := newHarness(t, working(), func(o *Options) { o.Now = func() time.Time { return now } })
 	attempt := func(address, token string) int {
 		r := request("GET", "/v1/reminders/r", token, "")
 		r.RemoteAddr = address
@@ -192,7 +193,7 @@ func TestFailedLoginsAreThrottledByAddressAndRightTokensNever(t *testing.T) {
 		}
 		return w.Code
 	}
-	for i := range failureBurst {
+	for i := range authFailureBurst {
 		if code := attempt("192.0.2.1:1000", fmt.Sprintf("token-canary-%d", i)); code != 401 {
 			t.Fatalf("failure %d is answered with %d", i, code)
 		}
@@ -205,28 +206,28 @@ func TestFailedLoginsAreThrottledByAddressAndRightTokensNever(t *testing.T) {
 	if code := attempt("192.0.2.1:3000", "producer"); code != 200 {
 		t.Errorf("the right token is answered with %d", code)
 	}
-	now = now.Add(failureEvery)
+	now = now.Add(authFailureEvery)
 	if first, second := attempt("192.0.2.1:1", "x"), attempt("192.0.2.1:1", "x"); first != 401 || second != 429 {
 		t.Errorf("after a while: %d, %d", first, second)
 	}
-	if log := h.log.String(); strings.Contains(log, "canary") || strings.Count(log, "authentication failed") != failureBurst+1 {
+	if log := h.log.String(); strings.Contains(log, "canary") || strings.Count(log, "authentication failed") != authFailureBurst+1 {
 		t.Errorf("the log has a token, or not one line a failure: %s", log)
 	}
 }
 
-func TestFailuresFromManyAddressesAreBoundedTogether(t *testing.T) {
-	f, refused := newFailures(), 0
+func TestAuthLimit_BoundsFailuresFromManyAddresses(t *testing.T) {
+	f, refused := newAuthLimit(), 0
 	for i := range 100_000 {
 		if f.count(fmt.Sprintf("198.51.%d.%d:1", i/256%256, i%256), testNow) > 0 {
 			refused++
 		}
 	}
-	if most := len(f.spent) * failureBurst; refused < 100_000-most {
+	if most := len(f.spent) * authFailureBurst; refused < 100_000-most {
 		t.Errorf("%d of 100000 were refused, and %d fit", refused, most)
 	}
 }
 
-func TestAnAddressIsWhatOnePeerHolds(t *testing.T) {
+func TestNetwork_IsTheAddressRangeOfOnePeer(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		same bool
@@ -245,11 +246,11 @@ func TestAnAddressIsWhatOnePeerHolds(t *testing.T) {
 	}
 }
 
-func TestAWrongTokenIsAnsweredBeforeTheBodyIsRead(t *testing.T) {
-	h := newHouse(t, &collaborators{})
+func TestRequireRole_RefusesWrongTokenBeforeReadingBody(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
 	r := request("POST", "/v1/reminders", "wrong", aReminder)
 	r.Body = unreadable{t}
-	h.wants(r, 401, wire.ProblemCodeUnauthenticated)
+	h.expect(r, 401, wire.ProblemCodeUnauthenticated)
 }
 
 type unreadable struct{ t *testing.T }

@@ -19,21 +19,21 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-func TestTheDocumentIsValidWithItsExamples(t *testing.T) {
+func TestOpenAPI_IsValidWithItsExamples(t *testing.T) {
 	doc := contract(t)
 	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestRouterAndDocumentNameTheSameOperations(t *testing.T) {
+func TestOpenAPI_HasTheRoutersOperations(t *testing.T) {
 	var routed, documented []string
-	surfaces := []chi.Router{
-		newServer(Options{}).whole(),
-		(&operations{edge: newEdge(nil), OperationsOptions: OperationsOptions{Metrics: http.NotFoundHandler()}}).routes(),
+	routers := []chi.Router{
+		newServer(Options{}).all(),
+		(&operations{errorWriter: newErrorWriter(nil), OperationsOptions: OperationsOptions{Metrics: http.NotFoundHandler()}}).routes(),
 	}
-	for _, surface := range surfaces {
-		err := chi.Walk(surface, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	for _, router := range routers {
+		err := chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 			routed = append(routed, method+" "+route)
 			return nil
 		})
@@ -56,7 +56,7 @@ func TestRouterAndDocumentNameTheSameOperations(t *testing.T) {
 	}
 }
 
-func TestEveryOperationOfACallerNamesTheBearerToken(t *testing.T) {
+func TestOpenAPI_CallerOperationsRequireBearerToken(t *testing.T) {
 	for path, item := range contract(t).Paths.Map() {
 		for method, operation := range item.Operations() {
 			named := operation.Security != nil && len(*operation.Security) == 1 && (*operation.Security)[0]["bearer"] != nil
@@ -68,7 +68,7 @@ func TestEveryOperationOfACallerNamesTheBearerToken(t *testing.T) {
 	}
 }
 
-func TestTheTableOfProblemsAndTheDocumentHaveTheSameCodes(t *testing.T) {
+func TestOpenAPI_HasTheCodesOfTheProblemTable(t *testing.T) {
 	var table []string
 	for _, p := range problems {
 		table = append(table, string(p.code))
@@ -79,7 +79,7 @@ func TestTheTableOfProblemsAndTheDocumentHaveTheSameCodes(t *testing.T) {
 	}
 }
 
-func TestTheDocumentHasTheLedgersWords(t *testing.T) {
+func TestOpenAPI_HasTheLedgersEnums(t *testing.T) {
 	doc := contract(t)
 	for _, c := range []struct {
 		schema, member string
@@ -87,17 +87,17 @@ func TestTheDocumentHasTheLedgersWords(t *testing.T) {
 	}{
 		{"State", "", constants(t, "entry.go", "State")},
 		{"Class", "", constants(t, "entry.go", "Class")},
-		{"Entry", "receipt_missing", constants(t, "entry.go", "Missing")},
+		{"Entry", "receipt_missing", constants(t, "entry.go", "ReceiptMissing")},
 		{"Entry", "owner", constants(t, "entry.go", "Owner")},
-		{"Line", "kind", constants(t, "change.go", "EventKind")},
-		{"Line", "outcome", resultWords()},
+		{"TimelineEvent", "kind", constants(t, "change.go", "EventKind")},
+		{"TimelineEvent", "outcome", resultWords()},
 		{"Cancelled", "result", constants(t, "delivery.go", "CancelResult")},
 		{"Resolution", "verdict", constants(t, "resolve.go", "Verdict")},
-		{"Event", "status", constants(t, "report.go", "ReportKind")},
-		{"Redrive", "state", constants(t, "batch.go", "RedriveState")},
-		{"RedriveItem", "result", append(constants(t, "redrive.go", "Skip"), ledger.ItemReopened, ledger.ItemReread)},
+		{"StatusEvent", "status", constants(t, "status.go", "StatusKind")},
+		{"Redrive", "state", constants(t, "redrive_types.go", "RedriveState")},
+		{"RedriveItem", "result", append(constants(t, "redrive.go", "SkipReason"), ledger.ItemRedriven, ledger.ItemReparsed)},
 		{"RedriveFilter", "class", deadClasses()},
-		{"Contract", "kind", []string{ledger.Blind.String(), ledger.Idempotent.String(), ledger.Lookup.String()}},
+		{"Contract", "kind", []string{ledger.ContractBlind.String(), ledger.ContractIdempotent.String(), ledger.ContractLookup.String()}},
 	} {
 		slices.Sort(c.want)
 		if diff := cmp.Diff(words(doc, c.schema, c.member), c.want); diff != "" {
@@ -106,7 +106,7 @@ func TestTheDocumentHasTheLedgersWords(t *testing.T) {
 	}
 }
 
-func TestListsCanBeFilteredByEveryClass(t *testing.T) {
+func TestEntries_FilterAcceptsEveryClass(t *testing.T) {
 	for _, class := range constants(t, "entry.go", "Class") {
 		var q ledger.Query
 		if problem := filters["class"](&q, class); problem != "" || string(q.Class) != class {
@@ -115,30 +115,30 @@ func TestListsCanBeFilteredByEveryClass(t *testing.T) {
 	}
 }
 
-func TestEveryReasonStateAndResultHasItsWords(t *testing.T) {
+func TestEventText_HasTextForEveryReasonStateStatusAndResult(t *testing.T) {
 	for _, word := range constants(t, "entry.go", "Reason") {
-		if reasons[ledger.Reason(word)] == "" {
-			t.Errorf("reason %s has no words", word)
+		if reasonTexts[ledger.Reason(word)] == "" {
+			t.Errorf("reason %s has no text", word)
 		}
 	}
 	for _, state := range ledger.States() {
-		if standings[state] == "" {
-			t.Errorf("state %s has no words", state)
+		if stateTexts[state] == "" {
+			t.Errorf("state %s has no text", state)
 		}
 	}
-	for _, kind := range ledger.ReportKinds() {
-		if reports[kind] == "" {
-			t.Errorf("report %s has no words", kind)
+	for _, kind := range ledger.StatusKinds() {
+		if statusTexts[kind] == "" {
+			t.Errorf("status %s has no text", kind)
 		}
 	}
 	for _, result := range ledger.Results() {
-		if verdicts[result] == "" {
-			t.Errorf("result %s has no words", result)
+		if resultTexts[result] == "" {
+			t.Errorf("result %s has no text", result)
 		}
 	}
 }
 
-func TestIdsAndWordsAreThoseOfPackageReminder(t *testing.T) {
+func TestReminders_GrammarsMatchPackageReminder(t *testing.T) {
 	for _, text := range []string{
 		"a", "A", "1a", "a1", "a_b.c-d", "a b", "a/b", "ä", "", "a\x00", "a\n", "~", "!", "a!",
 		strings.Repeat("a", 64), strings.Repeat("a", 65), strings.Repeat("a", 255), strings.Repeat("a", 256),
@@ -155,7 +155,7 @@ func TestIdsAndWordsAreThoseOfPackageReminder(t *testing.T) {
 	}
 }
 
-func TestTheDocumentNamesEveryMemberOfAReminder(t *testing.T) {
+func TestOpenAPI_HasEveryMemberOfAReminder(t *testing.T) {
 	var documented []string
 	for name := range contract(t).Components.Schemas["Reminder"].Value.Properties {
 		documented = append(documented, name)
@@ -169,11 +169,11 @@ func TestTheDocumentNamesEveryMemberOfAReminder(t *testing.T) {
 		}
 	}
 	if fields := reflect.TypeFor[reminder.Reminder]().NumField(); fields != len(documented) {
-		t.Errorf("a reminder has %d fields, the document %d", fields, len(documented))
+		t.Errorf("a reminder has %d fields, openapi.yaml %d", fields, len(documented))
 	}
 }
 
-// words are a schema's or member's closed set.
+// words returns the sorted enum of a schema or of its member.
 func words(doc *openapi3.T, schema, member string) []string {
 	s := doc.Components.Schemas[schema].Value
 	if member != "" {
@@ -203,7 +203,7 @@ func resultWords() []string {
 	return all
 }
 
-// constants are the values of the ledger's constants of a type: Go keeps no list of them.
+// constants returns the values of the ledger's constants of a type, from its source: Go has no list of them.
 func constants(t *testing.T, file, typ string) []string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "../internal/ledger/"+file, nil, 0)

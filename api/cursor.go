@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// cursors say where a list goes on. A cursor is a place and a MAC over it and the list that it was made for,
-// by name and filters, so that it can be neither made up nor carried into another list.
+// cursors seals and opens the cursors of lists. A cursor is a position and a MAC over it and over the list's name and
+// filters, so that it can neither be forged nor be used for another list.
 type cursors struct{ key []byte }
 
 func newCursors(key []byte) cursors {
@@ -23,35 +23,35 @@ func newCursors(key []byte) cursors {
 	return cursors{key}
 }
 
-// place is where an item stands in a list that is ordered by a time, then by what its id stands for.
-type place struct {
+// listPosition is the position of an item in a list that is ordered by a time, then by what its id identifies.
+type listPosition struct {
 	at time.Time
 	id string
 }
 
-// seal is the cursor for what follows a place: microseconds, id and MAC, with dots between.
-func (c cursors) seal(p place, list string) string {
-	word := strconv.FormatInt(p.at.UnixMicro(), 10) + "." + p.id
-	return word + "." + c.mac(word, list)
+// seal returns the cursor for what follows a position: microseconds, id and MAC, separated by dots.
+func (c cursors) seal(p listPosition, list string) string {
+	position := strconv.FormatInt(p.at.UnixMicro(), 10) + "." + p.id
+	return position + "." + c.mac(position, list)
 }
 
-// open reads back what seal wrote for the same list; false for anything else.
-func (c cursors) open(cursor, list string) (place, bool) {
+// open returns the position that seal encoded for the same list; false for anything else.
+func (c cursors) open(cursor, list string) (listPosition, bool) {
 	cut := strings.LastIndexByte(cursor, '.')
 	if cut < 0 || !hmac.Equal([]byte(cursor[cut+1:]), []byte(c.mac(cursor[:cut], list))) {
-		return place{}, false
+		return listPosition{}, false
 	}
 	micros, id, _ := strings.Cut(cursor[:cut], ".")
 	at, err := strconv.ParseInt(micros, 10, 64)
 	if err != nil {
-		return place{}, false
+		return listPosition{}, false
 	}
-	return place{at: time.UnixMicro(at).UTC(), id: id}, true
+	return listPosition{at: time.UnixMicro(at).UTC(), id: id}, true
 }
 
-func (c cursors) mac(word, list string) string {
+func (c cursors) mac(position, list string) string {
 	h := hmac.New(sha256.New, c.key)
-	for _, part := range []string{"sendonce cursor 1", list, word} {
+	for _, part := range []string{"sendonce cursor 1", list, position} {
 		var length [8]byte
 		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
 		h.Write(length[:])

@@ -11,83 +11,83 @@ import (
 
 // deadLetters lists dead letters, newest first.
 func (s *server) deadLetters(w http.ResponseWriter, r *http.Request, _ Caller) {
-	query, page, err := s.readEntries(r.URL.RawQuery, "dead-letters", letterFilters())
+	query, page, err := s.readEntries(r.URL.RawQuery, "dead-letters", deadLetterFilters())
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
 	query.State = ledger.Dead
 	s.listEntries(w, r, query, page)
 }
 
-// letterFilters are the filters of a list whose state is given.
-func letterFilters() map[string]func(*ledger.Query, string) string {
-	narrowing := maps.Clone(filters)
-	delete(narrowing, "state")
-	return narrowing
+// deadLetterFilters returns the filters of entries without the state, which is fixed here.
+func deadLetterFilters() map[string]func(*ledger.Query, string) string {
+	withoutState := maps.Clone(filters)
+	delete(withoutState, "state")
+	return withoutState
 }
 
-// groups groups dead letters by what they died of.
+// groups lists dead letters grouped by their cause.
 func (s *server) groups(w http.ResponseWriter, r *http.Request, _ Caller) {
 	limit := pageDefault
-	if faults := readParams(r.URL.RawQuery, map[string]func(string) string{"limit": upTo(pageMax, &limit)}); len(faults) > 0 {
-		s.fail(w, r, faults)
+	if faults := readParams(r.URL.RawQuery, map[string]func(string) string{"limit": intIn(pageMax, &limit)}); len(faults) > 0 {
+		s.writeError(w, r, faults)
 		return
 	}
-	groups, err := s.Groups.Groups(r.Context(), limit)
+	groups, err := s.Groups.DeadLetterGroups(r.Context(), limit)
 	if err != nil {
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 		return
 	}
-	list := wire.GroupList{Items: make([]wire.Group, len(groups))}
+	list := wire.DeadLetterGroupList{Items: make([]wire.DeadLetterGroup, len(groups))}
 	for i, g := range groups {
-		list.Items[i] = wire.Group{
+		list.Items[i] = wire.DeadLetterGroup{
 			Class: wire.Class(g.Class), Provider: g.Provider, Code: g.Code, Type: g.Type, Count: g.Count,
-			FirstDied: g.FirstDied.UTC(), LastDied: g.LastDied.UTC(), Sample: g.Sample.EntryID(),
+			FirstDead: g.FirstDead.UTC(), LastDead: g.LastDead.UTC(), Sample: g.Sample.EntryID(),
 		}
 	}
 	writeJSON(w, http.StatusOK, list)
 }
 
-// deadLetter tells the story of a dead letter.
+// deadLetter returns the detail of a dead letter.
 func (s *server) deadLetter(w http.ResponseWriter, r *http.Request, caller Caller) {
-	story, err := s.readStory(r)
+	detail, err := s.readEntryDetail(r)
 	switch {
-	case errors.Is(err, errNoEntry), errors.Is(err, ledger.ErrNotFound), err == nil && story.Entry.State != ledger.Dead:
-		s.fail(w, r, errNoLetter)
+	case errors.Is(err, errNoEntry), errors.Is(err, ledger.ErrNotFound), err == nil && detail.Entry.State != ledger.Dead:
+		s.writeError(w, r, errNoDeadLetter)
 	case err != nil:
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 	default:
-		writeJSON(w, http.StatusOK, storyOf(story, caller.Role, s.Now()))
+		writeJSON(w, http.StatusOK, entryDetailOf(detail, caller.Role, s.Now()))
 	}
 }
 
-// discard takes a dead letter off the lists.
+// discard drops a dead letter for good.
 func (s *server) discard(w http.ResponseWriter, r *http.Request, caller Caller) {
 	id, ok := ledger.ParseEntryID(pathParam(r, "id"))
 	if !ok {
-		s.fail(w, r, errNoEntry)
+		s.writeError(w, r, errNoEntry)
 		return
 	}
-	said, err := readForm(w, r)
+	body, err := readForm(w, r)
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	act, version := actOf(caller, said.why()), said.version()
-	if err := said.done(); err != nil {
-		s.fail(w, r, err)
+	audit, version := auditOf(caller, body.reason()), body.version()
+	if err := body.done(); err != nil {
+		s.writeError(w, r, err)
 		return
 	}
-	stands, err := s.Discard.Discard(r.Context(), id, version, act)
+	stored, err := s.Discard.Discard(r.Context(), id, version, audit)
 	switch {
 	case errors.Is(err, ledger.ErrStale):
-		s.clash(w, errStale, stands)
+		s.conflict(w, errStale, stored)
 	case errors.Is(err, ledger.ErrNotDead):
-		s.clash(w, err, stands)
+		s.conflict(w, err, stored)
 	case err != nil:
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 	default:
-		writeJSON(w, http.StatusOK, entryOf(stands, s.Now()))
+		writeJSON(w, http.StatusOK, entryOf(stored, s.Now()))
 	}
 }

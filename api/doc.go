@@ -1,26 +1,27 @@
-// Package api is the HTTP surface: routes, the authentication of callers, thin handlers and problem
-// documents. [New] is what brokers, providers, internal services and operators see; [Operations] is what
-// probes and Prometheus see, on a listener of its own.
+// Package api is the HTTP API of the gateway: routes, the authentication of callers, thin handlers and problem
+// documents. [New] serves brokers, providers, internal services and operators; [Operations] serves probes and
+// Prometheus, on a listener of its own.
 //
-// openapi.yaml at the root is the contract. The types of answers are generated from it into
-// api/internal/wire, the client for others into api/client; tests walk router and document in both
-// directions and hold every answer against it.
+// openapi.yaml at the root of the module is the contract. The response types are generated from it into
+// api/internal/wire, and the Go client into api/client; tests compare router and document in both directions, and
+// validate every answer against the document.
+//
+// This package is used by the gateway's own binary and may change in every release. The Go API that this module's
+// versions promise is package api/client, and nothing else.
 //
 // Invariants:
 //
-//   - a handler reads, asks one collaborator, and answers: it decides nothing about an entry;
+//   - a handler reads, calls one service and answers: it decides nothing about an entry;
 //   - bodies are bounded before they are read, and a caller is authenticated before its body is read;
-//   - an error becomes an answer in one table (problem.go). What the table does not list is a 500 without
-//     detail; what a collaborator fails with is a 503. Both carry a correlation id, and the log has the rest;
-//   - no answer carries a token, a recipient or content, save the story of an entry (payload.go): the recipient
-//     masked for support, all of it for those who hold operator. A person's reason for an act is told as it was
-//     written;
-//   - no error answer repeats what was sent, save the name of a member or parameter that is not known, cut and
-//     escaped.
+//   - one table turns errors into answers (problem.go). An error that the table does not list is a 500 without detail; an
+//     error of a service is a 503. Both carry a correlation id, under which the log has the rest;
+//   - no answer contains a token, a recipient or content, except the detail of an entry (payload.go): the recipient is
+//     masked for support, and everything is shown from role operator on. An actor's reason is shown as it was written;
+//   - no error answer repeats input, except the name of an unknown member or parameter, cut and escaped.
 //
-// What it does not do: it keeps no state but the count of failed logins, opens no listener, sets no
-// timeouts of a server, knows no broker's format (package broker does) and writes no log line per
-// delivery (telemetry does, around it).
+// What it does not do: it keeps no state but the count of failed authentications, opens no listener, sets no server
+// timeouts, knows no broker's format (package ingest does) and logs no line per delivery (package telemetry does, as
+// the outermost middleware).
 package api
 
 //go:generate go tool -modfile=../.ci/tools/go.mod oapi-codegen -config internal/wire/oapi-codegen.yaml ../openapi.yaml

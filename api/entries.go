@@ -13,7 +13,7 @@ import (
 func (s *server) entries(w http.ResponseWriter, r *http.Request, _ Caller) {
 	query, page, err := s.readEntries(r.URL.RawQuery, "entries", filters)
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
 	s.listEntries(w, r, query, page)
@@ -22,111 +22,111 @@ func (s *server) entries(w http.ResponseWriter, r *http.Request, _ Caller) {
 func (s *server) listEntries(w http.ResponseWriter, r *http.Request, query ledger.Query, page page) {
 	entries, err := s.List.List(r.Context(), query)
 	if err != nil {
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 		return
 	}
 	list := wire.EntryList{}
 	if len(entries) > page.limit {
 		entries = entries[:page.limit]
 		last := entries[page.limit-1]
-		list.Next = s.cursors.seal(place{last.FirstSeen, last.EntryID()}, page.list)
+		list.Next = s.cursors.seal(listPosition{last.FirstSeen, last.EntryID()}, page.list)
 	}
 	list.Items = entriesOf(entries, s.Now())
 	writeJSON(w, http.StatusOK, list)
 }
 
-// story tells all that is known of one entry.
-func (s *server) story(w http.ResponseWriter, r *http.Request, caller Caller) {
-	story, err := s.readStory(r)
+// entryDetail returns everything that is known about one entry.
+func (s *server) entryDetail(w http.ResponseWriter, r *http.Request, caller Caller) {
+	detail, err := s.readEntryDetail(r)
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, storyOf(story, caller.Role, s.Now()))
+	writeJSON(w, http.StatusOK, entryDetailOf(detail, caller.Role, s.Now()))
 }
 
-func (s *server) readStory(r *http.Request) (ledger.Story, error) {
+func (s *server) readEntryDetail(r *http.Request) (ledger.EntryDetail, error) {
 	id, ok := ledger.ParseEntryID(pathParam(r, "id"))
 	if !ok {
-		return ledger.Story{}, errNoEntry
+		return ledger.EntryDetail{}, errNoEntry
 	}
-	story, err := s.Story.Story(r.Context(), id)
+	detail, err := s.EntryDetail.EntryDetail(r.Context(), id)
 	if err != nil {
-		return ledger.Story{}, unavailable(err)
+		return ledger.EntryDetail{}, unavailable(err)
 	}
-	return story, nil
+	return detail, nil
 }
 
-func storyOf(story ledger.Story, role Role, now time.Time) wire.Story {
-	entry, conflicts := entryOf(story.Entry, now), len(story.Conflicts)
+func entryDetailOf(detail ledger.EntryDetail, role Role, now time.Time) wire.EntryDetail {
+	entry, conflicts := entryOf(detail.Entry, now), len(detail.Conflicts)
 	entry.Conflicts = &conflicts
-	faults := faultsOf(story)
-	return wire.Story{
-		Entry: entry, SendKey: story.Entry.SendKey, Faults: faults, Payload: payloadOf(story.Payload, role), PayloadPurged: purged(story),
-		Timeline: linesOf(story, faults, now), Conflicts: conflictsOf(story.Conflicts), Acts: actsOf(story.Acts),
+	faults := faultsOf(detail)
+	return wire.EntryDetail{
+		Entry: entry, SendKey: detail.Entry.SendKey, Faults: faults, Payload: payloadOf(detail.Payload, role), PayloadPurged: purged(detail),
+		Timeline: timelineOf(detail, faults, now), Conflicts: conflictsOf(detail.Conflicts), Audit: entryAuditOf(detail.Audit),
 	}
 }
 
-// faultsOf is what was wrong with a message that nobody could read, as its dead letter keeps it; none once
-// it is purged.
-func faultsOf(story ledger.Story) []string {
-	if story.Entry.Type != ledger.MalformedType || story.Payload == nil {
+// faultsOf returns what was wrong with a message that could not be parsed, as its dead letter stores it; none once
+// its payload is purged.
+func faultsOf(detail ledger.EntryDetail) []string {
+	if detail.Entry.Type != ledger.MalformedType || detail.Payload == nil {
 		return nil
 	}
-	var kept struct {
+	var stored struct {
 		Faults []string `json:"faults"`
 	}
-	if err := json.Unmarshal(story.Payload.Metadata, &kept); err != nil {
+	if err := json.Unmarshal(detail.Payload.Metadata, &stored); err != nil {
 		return nil
 	}
-	return kept.Faults
+	return stored.Faults
 }
 
-func linesOf(story ledger.Story, faults []string, now time.Time) []wire.Line {
-	lines := make([]wire.Line, len(story.Timeline))
-	for i, e := range story.Timeline {
-		beside := aside{faults: faults, now: now}
-		if i == len(lines)-1 {
-			beside.due, beside.ask = story.Entry.Due.On(now), story.Entry.AskAt.On(now)
+func timelineOf(detail ledger.EntryDetail, faults []string, now time.Time) []wire.TimelineEvent {
+	events := make([]wire.TimelineEvent, len(detail.Timeline))
+	for i, e := range detail.Timeline {
+		c := eventContext{faults: faults, now: now}
+		if i == len(events)-1 {
+			c.due, c.nextLookup = detail.Entry.Due.On(now), detail.Entry.NextLookup.On(now)
 		}
-		lines[i] = lineOf(e, sentence(e, beside))
+		events[i] = timelineEventOf(e, eventText(e, c))
 	}
-	return lines
+	return events
 }
 
-func lineOf(e ledger.Event, text string) wire.Line {
-	line := wire.Line{
-		Version: e.Version, At: e.At.UTC(), Kind: wire.LineKind(e.Kind), Text: text,
+func timelineEventOf(e ledger.TimelineEvent, text string) wire.TimelineEvent {
+	event := wire.TimelineEvent{
+		Version: e.Version, At: e.At.UTC(), Kind: wire.TimelineEventKind(e.Kind), Text: text,
 		State: wire.State(e.State), Reason: string(e.Reason),
-		Origin: string(e.Origin), Source: e.Source, MessageID: e.Message, DeliveryCount: e.Count,
-		Number: e.Number, Provider: e.Provider, Started: e.Started.UTC(), Finished: e.Finished.UTC(),
+		Origin: string(e.Origin), Source: e.Source, MessageID: e.MessageID, DeliveryCount: e.DeliveryCount,
+		Attempt: e.AttemptNumber, Provider: e.Provider, Started: e.Started.UTC(), Finished: e.Finished.UTC(),
 		Receipt: e.Outcome.Receipt, Status: e.Outcome.Status, Code: e.Outcome.Code,
 		RequestID: e.Outcome.RequestID, Cause: e.Outcome.Cause, RetryAfterSeconds: wholeSeconds(e.Outcome.RetryAfter),
 	}
 	switch e.Kind {
-	case ledger.EventDecision, ledger.EventLookup, ledger.EventReport:
+	case ledger.EventDecision, ledger.EventLookup, ledger.EventStatus:
 		if e.Outcome.Result != ledger.ResultNotCalled {
-			return line // no claim, so no outcome: its zero value would read as doubt
+			return event // no call, so no outcome: its zero value would read as doubt
 		}
 	}
-	line.Outcome = wire.LineOutcome(e.Outcome.Result.String())
-	return line
+	event.Outcome = wire.TimelineEventOutcome(e.Outcome.Result.String())
+	return event
 }
 
-func actsOf(acts []ledger.Act) []wire.Act {
-	items := make([]wire.Act, len(acts))
-	for i, a := range acts {
-		items[i] = wire.Act{
-			At: a.At.UTC(), Who: a.By, Role: a.Role, What: a.Verb, Why: a.Why,
+func entryAuditOf(audit []ledger.AuditEvent) []wire.EntryAuditEvent {
+	items := make([]wire.EntryAuditEvent, len(audit))
+	for i, a := range audit {
+		items[i] = wire.EntryAuditEvent{
+			At: a.At.UTC(), Actor: a.Actor, Role: a.Role, Action: a.Action, Reason: a.Reason,
 			Before: membersOf(a.Before), After: membersOf(a.After),
 		}
 	}
 	return items
 }
 
-// membersOf is what the audit keeps as JSON; nil where it keeps nothing.
-func membersOf(kept string) (members map[string]any) {
-	if err := json.Unmarshal([]byte(kept), &members); err != nil {
+// membersOf decodes a JSON object from the audit log; nil where there is none.
+func membersOf(object string) (members map[string]any) {
+	if err := json.Unmarshal([]byte(object), &members); err != nil {
 		return nil
 	}
 	return members

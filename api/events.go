@@ -7,20 +7,19 @@ import (
 	"github.com/sendonce/sendonce/api/internal/wire"
 )
 
-// eventLimit is how large a provider's event may be, in bytes.
+// eventLimit is the largest body of a provider's status event, in bytes.
 const eventLimit = 64 << 10
 
-// event takes what a provider says of its own accord. Its signature is over the whole body, so that is read
-// first.
-func (s *server) event(w http.ResponseWriter, r *http.Request) {
+// statusEvent receives a status event of a provider. The signature covers the whole body, so the body is read first.
+func (s *server) statusEvent(w http.ResponseWriter, r *http.Request) {
 	name := pathParam(r, "name")
 	events, known := s.Events[name]
 	if !known {
-		s.fail(w, r, errNoEvents)
+		s.writeError(w, r, errNoEvents)
 		return
 	}
 	if isCoded(r.Header) {
-		s.fail(w, r, errCoded)
+		s.writeError(w, r, errCoded)
 		return
 	}
 	raw, err := readBody(w, r, eventLimit)
@@ -28,21 +27,21 @@ func (s *server) event(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errTooLarge) {
 			err = errEventTooLarge
 		}
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	report, err := events.Open(r.Header, raw)
+	event, err := events.Open(r.Header, raw)
 	if err != nil {
-		if errors.Is(err, ErrForged) {
+		if errors.Is(err, ErrNotAuthentic) {
 			s.countFailure(r, name)
 		}
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	recorded, err := s.Hear.Hear(r.Context(), report)
+	recorded, err := s.StatusEvents.RecordStatus(r.Context(), event)
 	if err != nil {
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 		return
 	}
-	writeJSON(w, http.StatusOK, wire.EventTaken{Recorded: recorded})
+	writeJSON(w, http.StatusOK, wire.StatusEventResult{Recorded: recorded})
 }

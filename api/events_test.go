@@ -18,51 +18,51 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// sealed reads events whose signature is a word, and whose body is the kind of the report.
-type sealed struct{}
+// fakeEvents reads events whose signature is a word, and whose body is the kind of the status.
+type fakeEvents struct{}
 
-func (sealed) Open(h http.Header, raw []byte) (ledger.Report, error) {
+func (fakeEvents) Open(h http.Header, raw []byte) (ledger.StatusEvent, error) {
 	switch {
-	case h.Get("Seal") != "sealed":
-		return ledger.Report{}, fmt.Errorf("%w: secret-canary fits nothing", ErrForged)
+	case h.Get("Signature") != "signed":
+		return ledger.StatusEvent{}, fmt.Errorf("%w: secret-canary matches nothing", ErrNotAuthentic)
 	case !strings.HasPrefix(string(raw), "b"):
-		return ledger.Report{}, reminder.Faults{{Field: "status", Problem: "is no kind"}, {Field: "at", Problem: "is required"}}
+		return ledger.StatusEvent{}, reminder.Faults{{Field: "status", Problem: "is not a kind"}, {Field: "at", Problem: "is required"}}
 	}
-	return ledger.Report{Identity: entry(nil).Identity, Kind: ledger.ReportBounced, Provider: "mail", Message: "ev-1"}, nil
+	return ledger.StatusEvent{Identity: entry(nil).Identity, Kind: ledger.StatusBounced, Provider: "mail", MessageID: "ev-1"}, nil
 }
 
-func event(provider, seal, body string) *http.Request {
+func event(provider, signature, body string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/v1/providers/"+provider+"/events", strings.NewReader(body))
-	if seal != "" {
-		r.Header.Set("Seal", seal)
+	if signature != "" {
+		r.Header.Set("Signature", signature)
 	}
 	return r
 }
 
-func TestAnEventOfAProviderIsHeardOnceItsSealHolds(t *testing.T) {
-	var heard []ledger.Report
-	h := newHouse(t, &collaborators{hear: func(_ context.Context, r ledger.Report) (bool, error) {
-		heard = append(heard, r)
-		return len(heard) == 1, nil
+func TestStatusEvent_RecordedWhenSignatureIsValid(t *testing.T) {
+	var recorded []ledger.StatusEvent
+	h := newHarness(t, &fakeServices{recordStatus: func(_ context.Context, r ledger.StatusEvent) (bool, error) {
+		recorded = append(recorded, r)
+		return len(recorded) == 1, nil
 	}})
 	for _, recorded := range []bool{true, false} {
-		w := h.wants(event("mail", "sealed", "bounced"), 200, "")
+		w := h.expect(event("mail", "signed", "bounced"), 200, "")
 		if got := strings.TrimSpace(w.Body.String()); got != fmt.Sprintf(`{"recorded":%v}`, recorded) {
 			t.Errorf("answered with %s", got)
 		}
 	}
-	report := ledger.Report{Identity: entry(nil).Identity, Kind: ledger.ReportBounced, Provider: "mail", Message: "ev-1"}
-	if diff := cmp.Diff([]ledger.Report{report, report}, heard); diff != "" {
+	report := ledger.StatusEvent{Identity: entry(nil).Identity, Kind: ledger.StatusBounced, Provider: "mail", MessageID: "ev-1"}
+	if diff := cmp.Diff([]ledger.StatusEvent{report, report}, recorded); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestAnEventNeedsTheProvidersSealAndNoCallersToken(t *testing.T) {
-	h := newHouse(t, &collaborators{})
-	for _, seal := range []string{"", "seal-canary"} {
-		r := event("mail", seal, "bounced")
+func TestStatusEvent_NeedsProviderSignatureNotCallerToken(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
+	for _, signature := range []string{"", "signature-canary"} {
+		r := event("mail", signature, "bounced")
 		r.Header.Set("Authorization", "Bearer admin")
-		w := h.wants(r, 401, wire.ProblemCodeUnauthenticated)
+		w := h.expect(r, 401, wire.ProblemCodeUnauthenticated)
 		if w.Header().Get("WWW-Authenticate") != "Bearer" || strings.Contains(w.Body.String(), "canary") {
 			t.Errorf("answered with %v %s", w.Header(), w.Body)
 		}
@@ -72,28 +72,28 @@ func TestAnEventNeedsTheProvidersSealAndNoCallersToken(t *testing.T) {
 	}
 }
 
-func TestForgedEventsFillNoLogAndARightOneIsNeverHeldUp(t *testing.T) {
-	h := newHouse(t, &collaborators{hear: func(context.Context, ledger.Report) (bool, error) { return true, nil }})
-	for range 10 * failureBurst {
-		h.wants(event("mail", "forged", "bounced"), 401, wire.ProblemCodeUnauthenticated)
+func TestStatusEvent_ForgeriesAreThrottledInTheLogAndValidEventsNever(t *testing.T) {
+	h := newHarness(t, &fakeServices{recordStatus: func(context.Context, ledger.StatusEvent) (bool, error) { return true, nil }})
+	for range 10 * authFailureBurst {
+		h.expect(event("mail", "forged", "bounced"), 401, wire.ProblemCodeUnauthenticated)
 	}
-	if lines := strings.Count(h.log.String(), "authentication failed"); lines != failureBurst {
+	if lines := strings.Count(h.log.String(), "authentication failed"); lines != authFailureBurst {
 		t.Errorf("%d lines in the log", lines)
 	}
-	h.wants(event("mail", "sealed", "bounced"), 200, "")
+	h.expect(event("mail", "signed", "bounced"), 200, "")
 }
 
-func TestAnEventThatCannotBeReadIsToldWhy(t *testing.T) {
-	h := newHouse(t, &collaborators{})
-	w := h.wants(event("mail", "sealed", "canary"), 400, wire.ProblemCodeInvalid)
-	want := []wire.Fault{{Field: "status", Problem: "is no kind"}, {Field: "at", Problem: "is required"}}
+func TestStatusEvent_FaultsAreReported(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
+	w := h.expect(event("mail", "signed", "canary"), 400, wire.ProblemCodeInvalid)
+	want := []wire.Fault{{Field: "status", Problem: "is not a kind"}, {Field: "at", Problem: "is required"}}
 	if diff := cmp.Diff(want, decoded[wire.Problem](t, w).Errors); diff != "" || h.log.Len() != 0 {
 		t.Errorf("the log says %q (-want +got):\n%s", h.log, diff)
 	}
 }
 
-func TestAnEventIsBoundedAndPlain(t *testing.T) {
-	h := newHouse(t, &collaborators{hear: func(context.Context, ledger.Report) (bool, error) { return true, nil }})
+func TestStatusEvent_BodyIsBoundedAndUncompressed(t *testing.T) {
+	h := newHarness(t, &fakeServices{recordStatus: func(context.Context, ledger.StatusEvent) (bool, error) { return true, nil }})
 	filled := func(size int) string { return strings.Repeat("b", size) }
 	for _, c := range []struct {
 		name   string
@@ -113,31 +113,31 @@ func TestAnEventIsBoundedAndPlain(t *testing.T) {
 			name: "compressed", body: "b", change: func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") },
 			status: 415, code: wire.ProblemCodeUnsupportedMediaType, detail: "Send the body without a Content-Encoding.",
 		},
-		{name: "torn", change: func(r *http.Request) {
+		{name: "cut off", change: func(r *http.Request) {
 			r.ContentLength, r.Body = -1, io.NopCloser(&faultReader{bytes.NewReader([]byte("b")), io.ErrUnexpectedEOF})
-		}, status: 400, code: wire.ProblemCodeInvalid, detail: "The body did not arrive whole."},
+		}, status: 400, code: wire.ProblemCodeInvalid, detail: "The body is incomplete."},
 		{name: "too slow", change: func(r *http.Request) {
 			r.ContentLength, r.Body = -1, io.NopCloser(&faultReader{bytes.NewReader([]byte("b")), os.ErrDeadlineExceeded})
 		}, status: 408, code: wire.ProblemCodeTimeout, detail: "The body did not arrive in time."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.t = t
-			r := event("mail", "sealed", c.body)
+			r := event("mail", "signed", c.body)
 			if c.change != nil {
 				c.change(r)
 			}
-			w := h.wants(r, c.status, c.code)
+			w := h.expect(r, c.status, c.code)
 			if c.code != "" && decoded[wire.Problem](t, w).Detail != c.detail {
-				t.Errorf("told %s", w.Body)
+				t.Errorf("got %s", w.Body)
 			}
 		})
 	}
 }
 
-func TestAnEventThatCannotBeRecordedIsToComeAgain(t *testing.T) {
+func TestStatusEvent_UnrecordedEventIsRetried(t *testing.T) {
 	for _, err := range []error{io.ErrUnexpectedEOF, fmt.Errorf("report: %w", ledger.ErrStale), ledger.ErrExists} {
-		h := newHouse(t, &collaborators{hear: func(context.Context, ledger.Report) (bool, error) { return true, err }})
-		w := h.wants(event("mail", "sealed", "bounced"), 503, wire.ProblemCodeUnavailable)
+		h := newHarness(t, &fakeServices{recordStatus: func(context.Context, ledger.StatusEvent) (bool, error) { return true, err }})
+		w := h.expect(event("mail", "signed", "bounced"), 503, wire.ProblemCodeUnavailable)
 		if w.Header().Get("Retry-After") != "5" {
 			t.Errorf("%v: Retry-After is %q", err, w.Header().Get("Retry-After"))
 		}

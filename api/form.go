@@ -19,16 +19,16 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// Bounds of a form.
+// Limits of a form.
 const (
-	maxWhy    = 500 // characters
-	maxFaults = 32  // that are told
+	maxReason = 500 // characters
+	maxFaults = 32  // that are reported
 )
 
-// form is what a person sends: one JSON object, taken apart member by member. Names match to the letter and
-// stand once, and a member that is null is a fault, not an absence.
+// form is the body of an admin request: one JSON object that is read strictly, member by member. Names are compared
+// exactly and must be unique, and null is a fault, not an absent member.
 type form struct {
-	within  string // the member that it stands under; empty for the whole
+	within  string // the member that contains this object; empty for the whole body
 	members map[string]jsontext.Value
 	faults  reminder.Faults
 }
@@ -45,7 +45,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (*form, error) {
 	return f, nil
 }
 
-// fault is told under the path to the field; an empty one is the form itself.
+// fault records a problem under the path to the field; an empty field is the form itself.
 func (f *form) fault(field, problem string) {
 	if f.within != "" && field != "" {
 		field = "." + field
@@ -53,14 +53,14 @@ func (f *form) fault(field, problem string) {
 	f.faults = append(f.faults, reminder.Fault{Field: f.within + field, Problem: problem})
 }
 
-// take is a member, taken out.
+// take returns a member and removes it from those that are left to read.
 func (f *form) take(name string) (jsontext.Value, bool) {
 	value, given := f.members[name]
 	delete(f.members, name)
 	return value, given
 }
 
-// text is a member that fits; one that does not is a fault.
+// text reads a string member. It is a fault where fits is false; wanted describes what fits.
 func (f *form) text(name string, required bool, wanted string, fits func(string) bool) string {
 	value, given := f.take(name)
 	switch {
@@ -79,7 +79,7 @@ func (f *form) text(name string, required bool, wanted string, fits func(string)
 	return ""
 }
 
-// object is a member that is a form itself.
+// object reads a member that is an object, with the same rules.
 func (f *form) object(name string, read func(within *form)) {
 	value, given := f.take(name)
 	if !given {
@@ -91,11 +91,11 @@ func (f *form) object(name string, read func(within *form)) {
 		return
 	}
 	read(inner)
-	inner.leftovers()
+	inner.unknownMembers()
 	f.faults = append(f.faults, inner.faults...)
 }
 
-// list is a member that lists 1 to most texts that fit, none of them twice.
+// list reads a member that is an array of 1 to most distinct strings that fit.
 func (f *form) list(name string, most int, wanted string, fits func(string) bool) []string {
 	value, given := f.take(name)
 	if !given {
@@ -106,20 +106,20 @@ func (f *form) list(name string, most int, wanted string, fits func(string) bool
 	err := json.Unmarshal(value, &texts)
 	switch {
 	case err != nil || value.Kind() != '[' || slices.ContainsFunc(texts, bad) || len(slices.Compact(slices.Sorted(slices.Values(texts)))) < len(texts):
-		f.fault(name, "must be a list, each of it "+wanted)
+		f.fault(name, "must be a list of "+wanted)
 	case len(texts) < 1 || len(texts) > most:
-		f.fault(name, "must be 1 to "+strconv.Itoa(most))
+		f.fault(name, "must have 1 to "+strconv.Itoa(most)+" items")
 	default:
 		return texts
 	}
 	return nil
 }
 
-// number is a member from least to most; one that is not given is otherwise.
-func (f *form) number(name string, otherwise, least, most float64) float64 {
+// number reads a member that is a number from least to most; absent is the default.
+func (f *form) number(name string, absent, least, most float64) float64 {
 	value, given := f.take(name)
 	if !given {
-		return otherwise
+		return absent
 	}
 	number, err := strconv.ParseFloat(string(value), 64)
 	if value.Kind() != '0' || err != nil || number < least || number > most {
@@ -128,7 +128,7 @@ func (f *form) number(name string, otherwise, least, most float64) float64 {
 	return number
 }
 
-// whole is a member that is a whole number from 1 to most.
+// whole reads a member that is an integer from 1 to most.
 func (f *form) whole(name string, most int) (number int, given bool) {
 	value, given := f.take(name)
 	if !given {
@@ -142,7 +142,7 @@ func (f *form) whole(name string, most int) (number int, given bool) {
 	return number, true
 }
 
-// flag is a member that is true or false; one that is not given is false.
+// flag reads a boolean member; an absent one is false.
 func (f *form) flag(name string) bool {
 	value, given := f.take(name)
 	if given && value.Kind() != 't' && value.Kind() != 'f' {
@@ -151,25 +151,25 @@ func (f *form) flag(name string) bool {
 	return value.Kind() == 't'
 }
 
-// instant is a member that is a time; zero where it is not given.
+// instant reads a member that is a time; an absent one is the zero time.
 func (f *form) instant(name string) time.Time {
-	at, _ := instantOf(f.text(name, false, anInstant, func(text string) bool {
+	at, _ := instantOf(f.text(name, false, instantProblem, func(text string) bool {
 		_, ok := instantOf(text)
 		return ok
 	}))
 	return at.Truncate(time.Microsecond)
 }
 
-// why is a person's reason for an act.
-func (f *form) why() string {
+// reason reads the actor's reason.
+func (f *form) reason() string {
 	return f.text("reason", true, "1 to 500 characters on one line, without control characters", func(text string) bool {
-		return strings.TrimSpace(text) != "" && utf8.RuneCountInString(text) <= maxWhy && !strings.ContainsFunc(text, unicode.IsControl)
+		return strings.TrimSpace(text) != "" && utf8.RuneCountInString(text) <= maxReason && !strings.ContainsFunc(text, unicode.IsControl)
 	})
 }
 
-// version is that of an entry as a person saw it.
+// version reads the version of the entry that the decision is based on.
 func (f *form) version() int64 {
-	const wanted = "the entry's version, as it was seen: a whole number of at least 1"
+	const wanted = "the version of the entry that was read: a whole number of at least 1"
 	value, given := f.take("version")
 	if !given {
 		f.fault("version", "is required: "+wanted)
@@ -182,16 +182,16 @@ func (f *form) version() int64 {
 	return version
 }
 
-// leftovers are the members that nobody took.
-func (f *form) leftovers() {
+// unknownMembers records a fault for each member that was not read.
+func (f *form) unknownMembers() {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
-		f.fault(shown(name), "is not known here; names match to the letter")
+		f.fault(shown(name), "is not a known member; names are case-sensitive")
 	}
 }
 
-// done gives all faults at once; what was not taken is one too.
+// done returns all faults at once, unknown members included.
 func (f *form) done() error {
-	f.leftovers()
+	f.unknownMembers()
 	if len(f.faults) == 0 {
 		return nil
 	}

@@ -13,38 +13,38 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// readyWithin bounds what readiness asks.
-const readyWithin = time.Second
+// readyTimeout bounds the readiness check.
+const readyTimeout = time.Second
 
-// Readiness asks whether the ledger can be reached and its schema is known.
+// Readiness checks that the ledger can be reached and that its schema is known.
 type Readiness interface {
 	Ready(ctx context.Context) error
 }
 
-// GateReader reads the gates of all providers.
+// GateReader returns the gates of all providers.
 type GateReader interface {
 	Gates(ctx context.Context) ([]ledger.Gate, error)
 }
 
-// OperationsOptions are what the operations surface stands on.
+// OperationsOptions configure [Operations].
 type OperationsOptions struct {
 	Ready     Readiness
 	Gates     GateReader             // nil shows none
-	Failover  func() ledger.Failover // the last that is known of; nil and the zero value show none
-	Draining  func() bool            // nil never drains
+	Failover  func() ledger.Failover // the last one that was noticed; nil and the zero value show none
+	Draining  func() bool            // nil for never
 	Metrics   http.Handler           // nil serves none
 	Profiling bool                   // serves net/http/pprof under /debug/pprof
 	Log       *slog.Logger           // nil discards
 }
 
-// Operations is the surface for probes and Prometheus. It has no authentication: it belongs on a listener
-// that only they reach.
+// Operations returns the handler for probes and Prometheus. It has no authentication: it belongs on a listener that
+// only they can reach.
 func Operations(o OperationsOptions) http.Handler {
-	return (&operations{edge: newEdge(o.Log), OperationsOptions: o}).routes()
+	return (&operations{errorWriter: newErrorWriter(o.Log), OperationsOptions: o}).routes()
 }
 
 type operations struct {
-	edge
+	errorWriter
 	OperationsOptions
 }
 
@@ -66,21 +66,22 @@ func (o *operations) routes() chi.Router {
 	return r
 }
 
-// live says that the process serves. It asks nobody: a restart would not mend a database.
+// live reports that the process serves requests. It checks no dependency: a restart would not repair a database.
 func (o *operations) live(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, wire.Liveness{Status: wire.LivenessStatusAlive})
 }
 
-// ready says whether requests should come here. A gate is shown and never makes it unready: the other
-// providers are open, and what waits is safe. Neither does a failover: what it touches is held, the rest flows.
+// ready reports whether requests should be sent to this replica. A closed gate is shown but never makes it unready:
+// other providers are open, and waiting entries are safe. Neither does a failover: affected entries are held, all
+// others go on.
 func (o *operations) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	body := wire.Readiness{Status: wire.ReadinessStatusReady, Gates: []wire.Gate{}, Failover: o.failover()}
 	switch {
 	case o.Draining != nil && o.Draining():
 		body.Status = wire.ReadinessStatusDraining
-	case !o.reached(ctx):
+	case !o.databaseReady(ctx):
 		body.Status = wire.ReadinessStatusUnavailable
 	default:
 		body.Gates = o.gates(ctx)
@@ -92,10 +93,10 @@ func (o *operations) ready(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, body)
 }
 
-func (o *operations) reached(ctx context.Context) bool {
+func (o *operations) databaseReady(ctx context.Context) bool {
 	err := o.Ready.Ready(ctx)
 	if err != nil {
-		o.log.WarnContext(ctx, "not ready", "error", err)
+		o.log.WarnContext(ctx, "api: readiness check failed", "error", err)
 	}
 	return err == nil
 }
@@ -117,12 +118,12 @@ func (o *operations) gates(ctx context.Context) []wire.Gate {
 	}
 	gates, err := o.Gates.Gates(ctx)
 	if err != nil {
-		o.log.WarnContext(ctx, "the gates cannot be read", "error", err)
+		o.log.WarnContext(ctx, "api: reading the gates failed", "error", err)
 	}
 	shown := make([]wire.Gate, len(gates))
 	for i, g := range gates {
 		until, _ := g.ClosedUntil.Fixed()
-		shown[i] = wire.Gate{Provider: g.Provider, ClosedUntil: until, Class: wire.Class(g.Class), By: g.By, Paused: g.Paused}
+		shown[i] = wire.Gate{Provider: g.Provider, ClosedUntil: until, Class: wire.Class(g.Class), Actor: g.Actor, Paused: g.Paused}
 	}
 	return shown
 }

@@ -29,10 +29,10 @@ func (f gates) Gates(ctx context.Context) ([]ledger.Gate, error) { return f(ctx)
 
 func reachable(context.Context) error { return nil }
 
-// newOffice is the operations surface as a house.
-func newOffice(t *testing.T, o OperationsOptions) *house {
+// newOperationsHarness returns a harness for the operations handler.
+func newOperationsHarness(t *testing.T, o OperationsOptions) *harness {
 	t.Helper()
-	h := &house{t: t, doc: contract(t), log: &bytes.Buffer{}}
+	h := &harness{t: t, doc: contract(t), log: &bytes.Buffer{}}
 	o.Log = slog.New(slog.NewJSONHandler(h.log, nil))
 	h.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Operations(o).ServeHTTP(w, r)
@@ -43,14 +43,14 @@ func newOffice(t *testing.T, o OperationsOptions) *house {
 	return h
 }
 
-func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
+func TestReady_DependsOnLedgerAndDrainNeverOnGates(t *testing.T) {
 	closed := gates(func(context.Context) ([]ledger.Gate, error) {
 		return []ledger.Gate{
-			{Provider: "mail", ClosedUntil: ledger.At(testNow), Class: ledger.ClassCredentials, By: "outcome", Strikes: 3},
-			{Provider: "sms", By: "oncall", Paused: true},
+			{Provider: "mail", ClosedUntil: ledger.At(testNow), Class: ledger.ClassCredentials, Actor: "outcome", Failures: 3},
+			{Provider: "sms", Actor: "oncall", Paused: true},
 		}, nil
 	})
-	shown := []wire.Gate{{Provider: "mail", ClosedUntil: testNow, Class: "credentials", By: "outcome"}, {Provider: "sms", By: "oncall", Paused: true}}
+	shown := []wire.Gate{{Provider: "mail", ClosedUntil: testNow, Class: "credentials", Actor: "outcome"}, {Provider: "sms", Actor: "oncall", Paused: true}}
 	none := []wire.Gate{}
 	for _, c := range []struct {
 		name   string
@@ -67,15 +67,15 @@ func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
 			return errors.New("postgres://user:canary@db refused")
 		}), Gates: closed}, 503, wire.Readiness{Status: "unavailable", Gates: none}},
 		{"draining", OperationsOptions{
-			Ready: readiness(func(context.Context) error { t.Error("a draining process asks"); return nil }), Draining: func() bool { return true },
+			Ready: readiness(func(context.Context) error { t.Error("a draining process checks the ledger"); return nil }), Draining: func() bool { return true },
 		}, 503, wire.Readiness{Status: "draining", Gates: none}},
 		{"failed over long ago", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
 			return ledger.Failover{Noticed: testNow, Window: 5 * time.Minute}
 		}}, 200, wire.Readiness{Status: "ready", Gates: none, Failover: wire.Failover{Noticed: testNow, Window: "5m0s"}}},
-		{"failed over, and nothing may be forgotten", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
+		{"failed over, with an empty window", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
 			return ledger.Failover{Noticed: testNow}
 		}}, 200, wire.Readiness{Status: "ready", Gates: none, Failover: wire.Failover{Noticed: testNow, Window: "0s"}}},
-		{"failed over, and away", OperationsOptions{Ready: readiness(func(context.Context) error { return errors.New("away") }), Failover: func() ledger.Failover {
+		{"failed over, and ledger unreachable", OperationsOptions{Ready: readiness(func(context.Context) error { return errors.New("unreachable") }), Failover: func() ledger.Failover {
 			return ledger.Failover{Noticed: testNow, Window: time.Minute}
 		}}, 503, wire.Readiness{Status: "unavailable", Gates: none, Failover: wire.Failover{Noticed: testNow, Window: "1m0s"}}},
 		{"never failed over", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
@@ -84,50 +84,50 @@ func TestReadinessIsLedgerAndDrainAndNeverAGate(t *testing.T) {
 		{"not draining", OperationsOptions{Ready: readiness(reachable), Draining: func() bool { return false }}, 200, wire.Readiness{Status: "ready", Gates: none}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newOffice(t, c.o)
-			w := h.wants(request("GET", "/readyz", "", ""), c.status, "")
+			h := newOperationsHarness(t, c.o)
+			w := h.expect(request("GET", "/readyz", "", ""), c.status, "")
 			if diff := cmp.Diff(c.want, decoded[wire.Readiness](t, w)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if strings.Contains(w.Body.String(), "canary") {
-				t.Errorf("the answer tells too much: %s", w.Body)
+				t.Errorf("the answer reveals too much: %s", w.Body)
 			}
 			if strings.Contains(w.Body.String(), "failover") != !c.want.Failover.Noticed.IsZero() {
-				t.Errorf("a failover that never was is shown: %s", w.Body)
+				t.Errorf("a failover that never happened is shown: %s", w.Body)
 			}
-			h.wants(request("GET", "/livez", "", ""), 200, "")
+			h.expect(request("GET", "/livez", "", ""), 200, "")
 		})
 	}
 }
 
-func TestReadinessWaitsOneSecondAndNoLonger(t *testing.T) {
+func TestReady_TimesOutAfterOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newOffice(t, OperationsOptions{Ready: readiness(func(ctx context.Context) error {
+		h := newOperationsHarness(t, OperationsOptions{Ready: readiness(func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})})
 		begun := time.Now()
-		h.wants(request("GET", "/readyz", "", ""), 503, "")
+		h.expect(request("GET", "/readyz", "", ""), 503, "")
 		if took := time.Since(begun); took != time.Second {
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-func TestMetricsAreWhatIsGivenAndProfilesOnlyWhenAskedFor(t *testing.T) {
+func TestOperations_MetricsAndOptionalProfiling(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = io.WriteString(w, "up 1\n")
 	})
-	h := newOffice(t, OperationsOptions{Ready: readiness(reachable), Metrics: metrics})
-	if w := h.wants(request("GET", "/metrics", "", ""), 200, ""); w.Body.String() != "up 1\n" {
+	h := newOperationsHarness(t, OperationsOptions{Ready: readiness(reachable), Metrics: metrics})
+	if w := h.expect(request("GET", "/metrics", "", ""), 200, ""); w.Body.String() != "up 1\n" {
 		t.Errorf("metrics are %s", w.Body)
 	}
-	h.wants(request("POST", "/metrics", "", ""), 405, wire.ProblemCodeMethodNotAllowed)
+	h.expect(request("POST", "/metrics", "", ""), 405, wire.ProblemCodeMethodNotAllowed)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/v1/reminders", "/"} {
-		h.wants(request("GET", path, "", ""), 404, wire.ProblemCodeNotFound)
+		h.expect(request("GET", path, "", ""), 404, wire.ProblemCodeNotFound)
 	}
-	bare := newOffice(t, OperationsOptions{Ready: readiness(reachable)})
+	bare := newOperationsHarness(t, OperationsOptions{Ready: readiness(reachable)})
 	if w := bare.do(request("GET", "/livez", "", "")); w.Code != 200 {
 		t.Errorf("livez: %d", w.Code)
 	}

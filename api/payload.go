@@ -10,8 +10,8 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// payloadOf is what an entry carries, as far as the role may see it: it is the operator's work to read it, so
-// no line of the audit is written for that.
+// payloadOf returns the payload of an entry as far as the role may see it. Reading it is part of an operator's work,
+// so it is not recorded in the audit log.
 func payloadOf(p *ledger.Payload, role Role) wire.Payload {
 	switch {
 	case p == nil:
@@ -23,47 +23,47 @@ func payloadOf(p *ledger.Payload, role Role) wire.Payload {
 	}
 }
 
-// document is kept JSON as it stands; nil for what is none, which would spoil the whole answer.
-func document(kept []byte) json.RawMessage {
-	if !json.Valid(kept) {
+// document returns stored JSON unchanged; nil where it is not valid, which would break the whole answer.
+func document(stored []byte) json.RawMessage {
+	if !json.Valid(stored) {
 		return nil
 	}
-	return kept
+	return stored
 }
 
-// purged tells whether an entry's payload went. What was cancelled before its first delivery had none, nor
-// has what only its provider knows.
-func purged(story ledger.Story) bool {
-	if story.Payload != nil {
+// purged reports whether an entry had a payload that was deleted. An entry that was cancelled before its first
+// delivery never had one, nor has one that only its provider knows.
+func purged(detail ledger.EntryDetail) bool {
+	if detail.Payload != nil {
 		return false
 	}
-	if len(story.Timeline) == 0 {
+	if len(detail.Timeline) == 0 {
 		return true
 	}
-	born := story.Timeline[0]
-	return born.Version != 1 || !cancels(born) && born.Kind != ledger.EventReport
+	first := detail.Timeline[0]
+	return first.Version != 1 || !cancels(first) && first.Kind != ledger.EventStatus
 }
 
-// masked is a recipient as far as it takes to tell two apart: the first character and the domain of an e-mail,
-// of anything else the last two characters, unless these are half of it.
+// masked returns as much of a recipient as is needed to tell two apart: the first character and the domain of an
+// e-mail address, or the last two characters of anything else, unless these are half of it.
 func masked(to string) string {
 	const mask = "***"
 	if cut := strings.LastIndexByte(to, '@'); cut > 0 && isDomain(to[cut+1:]) {
 		first, _ := utf8.DecodeRuneInString(to)
 		return string(first) + mask + to[cut:]
 	}
-	letters := []rune(to)
-	switch n := len(letters); {
+	characters := []rune(to)
+	switch n := len(characters); {
 	case n == 0:
 		return ""
 	case n <= 4:
 		return mask
 	default:
-		return mask + string(letters[n-2:])
+		return mask + string(characters[n-2:])
 	}
 }
 
-// isDomain tells whether a text can be a domain, and no path or token is hidden in it.
+// isDomain reports whether a text can be a domain name, so that it cannot contain a path or a token.
 func isDomain(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		return r != '.' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)

@@ -12,55 +12,55 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// telling is a house that tells one story, whatever it is asked for.
-func telling(t *testing.T, story ledger.Story) *house {
+// newDetailHarness returns a harness whose entry reader returns the same detail for every id.
+func newDetailHarness(t *testing.T, detail ledger.EntryDetail) *harness {
 	t.Helper()
-	return newHouse(t, &collaborators{story: func(context.Context, ledger.Identity) (ledger.Story, error) { return story, nil }})
+	return newHarness(t, &fakeServices{detail: func(context.Context, ledger.Identity) (ledger.EntryDetail, error) { return detail, nil }})
 }
 
-func TestWhatWasSaidToWhomIsTheOperatorsToRead(t *testing.T) {
-	letter := deadLetter(nil)
-	said := ledger.Story{Entry: letter, Payload: &ledger.Payload{
+func TestPayload_MaskedForSupportFullForOperator(t *testing.T) {
+	dead := deadLetter(nil)
+	parsed := ledger.EntryDetail{Entry: dead, Payload: &ledger.Payload{
 		Recipient: "ada@example.org", Content: []byte(`{"b": 1.0, "a": "<canary>"}`), Metadata: []byte(`{"m": "canary"}`),
 	}}
-	malformed := ledger.Story{Entry: letter, Payload: &ledger.Payload{Metadata: []byte(`{"faults":["canary"]}`), Raw: []byte("\xffcanary")}}
+	malformed := ledger.EntryDetail{Entry: dead, Payload: &ledger.Payload{Metadata: []byte(`{"faults":["canary"]}`), Raw: []byte("\xffcanary")}}
 	raw := base64.StdEncoding.EncodeToString([]byte("\xffcanary"))
 	for _, c := range []struct {
 		name   string
-		story  ledger.Story
+		detail ledger.EntryDetail
 		masked string
-		whole  string
+		full   string
 	}{
 		{
-			"a reminder", said, `"payload":{"to":"a***@example.org","masked":true}`,
+			"a reminder", parsed, `"payload":{"to":"a***@example.org","masked":true}`,
 			`"payload":{"to":"ada@example.org","content":{"b":1.0,"a":"\u003ccanary\u003e"},"metadata":{"m":"canary"}}`,
 		},
 		{
-			"what nobody could read", malformed, `"payload":{"masked":true}`,
+			"malformed", malformed, `"payload":{"masked":true}`,
 			`"payload":{"metadata":{"faults":["canary"]},"raw":"` + raw + `"}`,
 		},
 		{
-			"content that is none",
-			ledger.Story{Entry: letter, Payload: &ledger.Payload{Recipient: "+49 151 23442", Content: []byte(`{"a"`)}},
+			"content that is not JSON",
+			ledger.EntryDetail{Entry: dead, Payload: &ledger.Payload{Recipient: "+49 151 23442", Content: []byte(`{"a"`)}},
 			`"payload":{"to":"***42","masked":true}`, `"payload":{"to":"+49 151 23442"}`,
 		},
 	} {
-		h := telling(t, c.story)
-		for token, want := range map[string]string{"support": c.masked, "operator": c.whole, "admin": c.whole} {
+		h := newDetailHarness(t, c.detail)
+		for token, want := range map[string]string{"support": c.masked, "operator": c.full, "admin": c.full} {
 			for _, path := range []string{"/v1/admin/entries/", "/v1/admin/dead-letters/"} {
-				body := h.wants(request("GET", path+letter.EntryID(), token, ""), 200, "").Body.String()
+				body := h.expect(request("GET", path+dead.EntryID(), token, ""), 200, "").Body.String()
 				if !strings.Contains(body, want) || strings.Contains(body, "payload_purged") {
 					t.Errorf("%s, %s: %s", c.name, token, body)
 				}
 				if token == "support" && strings.Contains(body, "canary") {
-					t.Errorf("%s: support is told %s", c.name, body)
+					t.Errorf("%s: support sees %s", c.name, body)
 				}
 			}
 		}
 	}
 }
 
-func TestARecipientIsMaskedAsFarAsItTakesToTellTwoApart(t *testing.T) {
+func TestMasked_KeepsEnoughToTellTwoApart(t *testing.T) {
 	for to, want := range map[string]string{
 		"ada@example.org":    "a***@example.org",
 		"a@example.org":      "a***@example.org",
@@ -83,38 +83,38 @@ func TestARecipientIsMaskedAsFarAsItTakesToTellTwoApart(t *testing.T) {
 	}
 }
 
-func TestAPayloadThatWentIsSaidToBeGone(t *testing.T) {
-	born := func(kind ledger.EventKind, origin ledger.Origin, why ledger.Reason) ledger.Event {
-		return ledger.Event{Version: 1, Kind: kind, Origin: origin, State: ledger.Dropped, Reason: why, At: testNow}
+func TestPayload_PurgedIsReported(t *testing.T) {
+	first := func(kind ledger.EventKind, origin ledger.Origin, reason ledger.Reason) ledger.TimelineEvent {
+		return ledger.TimelineEvent{Version: 1, Kind: kind, Origin: origin, State: ledger.Dropped, Reason: reason, At: testNow}
 	}
-	sent := born(ledger.EventDecision, ledger.OriginPush, ledger.ReasonScheduled)
-	cancelled := born(ledger.EventDecision, ledger.OriginAPI, ledger.ReasonCancelled)
+	sent := first(ledger.EventDecision, ledger.OriginPush, ledger.ReasonScheduled)
+	cancelled := first(ledger.EventDecision, ledger.OriginAPI, ledger.ReasonCancelled)
 	later := cancelled
 	later.Version = 2
 	for _, c := range []struct {
 		name    string
 		payload *ledger.Payload
-		lines   []ledger.Event
+		lines   []ledger.TimelineEvent
 		purged  bool
 	}{
-		{"kept", &ledger.Payload{Recipient: "ada@example.org"}, []ledger.Event{sent}, false},
-		{"purged", nil, []ledger.Event{sent}, true},
-		{"cancelled later, and purged", nil, []ledger.Event{sent, later}, true},
+		{"kept", &ledger.Payload{Recipient: "ada@example.org"}, []ledger.TimelineEvent{sent}, false},
+		{"purged", nil, []ledger.TimelineEvent{sent}, true},
+		{"cancelled later, and purged", nil, []ledger.TimelineEvent{sent, later}, true},
 		{"no timeline", nil, nil, true},
-		{"a tombstone", nil, []ledger.Event{cancelled}, false},
-		{"a tombstone, delivered later", nil, []ledger.Event{cancelled, later}, false},
-		{"known to its provider alone", nil, []ledger.Event{born(ledger.EventReport, ledger.OriginProvider, ledger.ReasonLateAcceptance)}, false},
+		{"a tombstone", nil, []ledger.TimelineEvent{cancelled}, false},
+		{"a tombstone, delivered later", nil, []ledger.TimelineEvent{cancelled, later}, false},
+		{"known to its provider only", nil, []ledger.TimelineEvent{first(ledger.EventStatus, ledger.OriginProvider, ledger.ReasonLateAcceptance)}, false},
 	} {
-		h := telling(t, ledger.Story{Entry: entry(nil), Payload: c.payload, Timeline: c.lines})
-		w := h.wants(request("GET", "/v1/admin/entries/"+entry(nil).EntryID(), "operator", ""), 200, "")
-		got := decoded[wire.Story](t, w)
+		h := newDetailHarness(t, ledger.EntryDetail{Entry: entry(nil), Payload: c.payload, Timeline: c.lines})
+		w := h.expect(request("GET", "/v1/admin/entries/"+entry(nil).EntryID(), "operator", ""), 200, "")
+		got := decoded[wire.EntryDetail](t, w)
 		if got.PayloadPurged != c.purged || strings.Contains(w.Body.String(), `"payload":`) != (c.payload != nil) {
 			t.Errorf("%s: %s", c.name, w.Body)
 		}
 	}
 }
 
-func TestAnEntryTellsTheProvidersCodeAndItsRedrives(t *testing.T) {
+func TestEntryOf_HasProviderCodeAndRedrives(t *testing.T) {
 	e := deadLetter(func(e *ledger.Entry) { e.Redrives = 2 })
 	got := entryOf(e, testNow)
 	if diff := cmp.Diff([]any{"slow_down", 2}, []any{got.Code, got.Redrives}); diff != "" {

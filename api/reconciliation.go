@@ -11,147 +11,148 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// How many cases a page has, each with its evidence.
+// Sizes of a page of unresolved entries, each with its timeline.
 const (
-	casesDefault = 20
-	casesMax     = 50
+	unresolvedDefault = 20
+	unresolvedMax     = 50
 )
 
-// caseList names the list of cases in its cursors.
-const caseList = "reconciliation"
+// unresolvedList is the name of this list in its cursors.
+const unresolvedList = "reconciliation"
 
-// reconciliation lists what may have been sent, the longest in doubt first.
+// reconciliation lists the entries that may have been sent, the longest in doubt first.
 func (s *server) reconciliation(w http.ResponseWriter, r *http.Request, _ Caller) {
-	after, limit, err := s.readCases(r.URL.RawQuery)
+	after, limit, err := s.readUnresolved(r.URL.RawQuery)
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	cases, err := s.Cases.Waiting(r.Context(), after, limit+1) // one more tells whether there is a next page
+	unresolved, err := s.Unresolved.Unresolved(r.Context(), after, limit+1) // one more than the page, to know whether there is a next one
 	if err != nil {
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 		return
 	}
-	list := wire.CaseList{}
-	if len(cases) > limit {
-		cases = cases[:limit]
-		last := cases[limit-1].Entry
-		list.Next = s.cursors.seal(place{last.DoubtSince, last.EntryID()}, caseList)
+	list := wire.UnresolvedList{}
+	if len(unresolved) > limit {
+		unresolved = unresolved[:limit]
+		last := unresolved[limit-1].Entry
+		list.Next = s.cursors.seal(listPosition{last.DoubtSince, last.EntryID()}, unresolvedList)
 	}
-	list.Items = casesOf(cases, s.Now())
+	list.Items = unresolvedOf(unresolved, s.Now())
 	if s.LastRun != nil {
-		list.LastRun = runOf(s.LastRun())
+		list.LastRun = sweepRunOf(s.LastRun())
 	}
 	writeJSON(w, http.StatusOK, list)
 }
 
-func (s *server) readCases(rawQuery string) (ledger.Doubt, int, error) {
-	limit, cursor := casesDefault, ""
-	faults := readParams(rawQuery, map[string]func(string) string{"limit": upTo(casesMax, &limit), "cursor": kept(&cursor)})
-	var after ledger.Doubt
+func (s *server) readUnresolved(rawQuery string) (ledger.DoubtPosition, int, error) {
+	limit, cursor := unresolvedDefault, ""
+	faults := readParams(rawQuery, map[string]func(string) string{"limit": intIn(unresolvedMax, &limit), "cursor": textOf(&cursor)})
+	var after ledger.DoubtPosition
 	if cursor != "" {
-		at, ok := s.cursors.open(cursor, caseList)
-		id, is := ledger.ParseEntryID(at.id)
-		if !ok || !is {
+		position, ok := s.cursors.open(cursor, unresolvedList)
+		id, valid := ledger.ParseEntryID(position.id)
+		if !ok || !valid {
 			faults = append(faults, reminder.Fault{Field: "cursor", Problem: notNext})
 		}
-		after = ledger.Doubt{Since: at.at, Identity: id}
+		after = ledger.DoubtPosition{Since: position.at, Identity: id}
 	}
 	if len(faults) > 0 {
-		return ledger.Doubt{}, 0, faults
+		return ledger.DoubtPosition{}, 0, faults
 	}
 	return after, limit, nil
 }
 
-// startRun starts a sweep that a person wants now.
+// startRun starts a sweep at an operator's request.
 func (s *server) startRun(w http.ResponseWriter, r *http.Request, caller Caller) {
-	act, err := readAct(w, r, caller)
+	audit, err := readReason(w, r, caller)
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	run, err := s.Start.Start(r.Context(), act)
+	run, err := s.StartSweep.StartSweep(r.Context(), audit)
 	if err != nil {
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 		return
 	}
-	writeJSON(w, http.StatusAccepted, runOf(run))
+	writeJSON(w, http.StatusAccepted, sweepRunOf(run))
 }
 
-// resolve carries out a person's decision about one entry.
+// resolve applies an operator's resolution to one entry.
 func (s *server) resolve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	id, ok := ledger.ParseEntryID(pathParam(r, "id"))
 	if !ok {
-		s.fail(w, r, errNoEntry)
+		s.writeError(w, r, errNoEntry)
 		return
 	}
-	decision, err := readResolution(w, r, caller)
+	resolution, err := readResolution(w, r, caller)
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
-	stands, err := s.Resolve.Resolve(r.Context(), id, decision)
+	stored, err := s.Resolve.Resolve(r.Context(), id, resolution)
 	switch {
 	case errors.Is(err, ledger.ErrStale):
-		s.clash(w, errStale, stands)
+		s.conflict(w, errStale, stored)
 	case errors.Is(err, ledger.ErrNotInDoubt):
-		s.clash(w, err, stands)
+		s.conflict(w, err, stored)
 	case err != nil:
-		s.fail(w, r, unavailable(err))
+		s.writeError(w, r, unavailable(err))
 	default:
-		writeJSON(w, http.StatusOK, entryOf(stands, s.Now()))
+		writeJSON(w, http.StatusOK, entryOf(stored, s.Now()))
 	}
 }
 
 func readResolution(w http.ResponseWriter, r *http.Request, caller Caller) (ledger.Resolution, error) {
-	said, err := readForm(w, r)
+	body, err := readForm(w, r)
 	if err != nil {
 		return ledger.Resolution{}, err
 	}
-	verdict := said.text("verdict", true, "one of sent, not_sent, abandoned", func(word string) bool {
+	verdict := body.text("verdict", true, "one of sent, not_sent, abandoned", func(word string) bool {
 		return slices.Contains(ledger.Verdicts(), ledger.Verdict(word))
 	})
-	receipt := said.text("receipt", false, aWord, isWord)
+	receipt := body.text("receipt", false, wordProblem, isWord)
 	if receipt != "" && verdict != "" && verdict != string(ledger.VerdictSent) {
-		said.fault("receipt", "goes with the verdict sent alone")
+		body.fault("receipt", "is allowed with the verdict sent only")
 	}
-	decision := ledger.Resolution{
-		Verdict: ledger.Verdict(verdict), Receipt: receipt, Version: said.version(), Act: actOf(caller, said.why()),
+	resolution := ledger.Resolution{
+		Verdict: ledger.Verdict(verdict), Receipt: receipt, Version: body.version(), Audit: auditOf(caller, body.reason()),
 	}
-	return decision, said.done()
+	return resolution, body.done()
 }
 
-// readAct reads the form of an act that takes nothing but a reason.
-func readAct(w http.ResponseWriter, r *http.Request, caller Caller) (ledger.Act, error) {
-	said, err := readForm(w, r)
+// readReason reads the body of an action that takes nothing but a reason.
+func readReason(w http.ResponseWriter, r *http.Request, caller Caller) (ledger.AuditEvent, error) {
+	body, err := readForm(w, r)
 	if err != nil {
-		return ledger.Act{}, err
+		return ledger.AuditEvent{}, err
 	}
-	return actOf(caller, said.why()), said.done()
+	return auditOf(caller, body.reason()), body.done()
 }
 
-func actOf(caller Caller, why string) ledger.Act {
-	return ledger.Act{By: caller.Name, Role: string(caller.Role), Why: why}
+// auditOf returns the audit event of a caller's action; the store adds the rest.
+func auditOf(caller Caller, reason string) ledger.AuditEvent {
+	return ledger.AuditEvent{Actor: caller.Name, Role: string(caller.Role), Reason: reason}
 }
 
-func casesOf(cases []ledger.Story, now time.Time) []wire.Case {
-	items := make([]wire.Case, len(cases))
-	for i, c := range cases {
-		items[i] = wire.Case{
-			Entry: entryOf(c.Entry, now), Asked: c.Entry.Asked, AskAt: c.Entry.AskAt.On(now).UTC(),
-			WaitsFor: wire.CaseWaitsForProvider, Evidence: linesOf(c, nil, now),
+func unresolvedOf(details []ledger.EntryDetail, now time.Time) []wire.UnresolvedEntry {
+	items := make([]wire.UnresolvedEntry, len(details))
+	for i, d := range details {
+		items[i] = wire.UnresolvedEntry{
+			Entry: entryOf(d.Entry, now), LookupsNotFound: d.Entry.LookupsNotFound, NextLookup: d.Entry.NextLookup.On(now).UTC(),
+			WaitsFor: wire.UnresolvedEntryWaitsForProvider, Evidence: timelineOf(d, nil, now),
 		}
-		if c.Entry.AskAt.IsZero() {
-			items[i].WaitsFor = wire.CaseWaitsForPerson
+		if d.Entry.NextLookup.IsZero() {
+			items[i].WaitsFor = wire.UnresolvedEntryWaitsForOperator
 		}
 	}
 	return items
 }
 
-// runOf is a run with its times, which no store has seen, to the microsecond that all others have.
-func runOf(r ledger.Run) wire.Run {
-	return wire.Run{
-		Who: r.By, Started: r.Started.UTC().Truncate(time.Microsecond), Finished: r.Finished.UTC().Truncate(time.Microsecond),
-		Unknown: r.Unknown, Asked: r.Asked, Failed: r.Failed,
+// sweepRunOf truncates the times, which no store has done for a run, to microseconds as all others are.
+func sweepRunOf(r ledger.SweepRun) wire.SweepRun {
+	return wire.SweepRun{
+		Actor: r.Actor, Started: r.Started.UTC().Truncate(time.Microsecond), Finished: r.Finished.UTC().Truncate(time.Microsecond),
+		Unknown: r.Unknown, Lookups: r.Lookups, Failed: r.Failed,
 	}
 }

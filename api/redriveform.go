@@ -12,30 +12,31 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// What a redrive is where its request does not say.
+// Defaults of a redrive.
 const (
 	itemsDefault = 100
 	rateDefault  = 10.0 // items a second
 )
 
-// keyHeader names the header by which a repeated request is known.
+// keyHeader is the header that identifies a repeated request.
 const keyHeader = "Idempotency-Key"
 
-// asked is what a person asked of a redrive, as it is kept, with what was left out filled in. In one form, so
-// that the same request has one hash: members in this order, times in UTC. It holds no recipient and no content.
-type asked struct {
-	Filter    *askedFilter `json:"filter,omitempty"`
-	IDs       []string     `json:"ids,omitempty"`
-	Limit     int          `json:"limit,omitempty"`
-	Rate      float64      `json:"rate"`
-	Deadline  time.Time    `json:"deadline,omitzero"`
-	Permanent bool         `json:"permanent"`
-	Reason    string       `json:"reason"`
+// redriveBody is the request of a redrive as it is stored, with the defaults filled in. Its encoding is canonical, so
+// that the same request always has the same hash: members in this order, times in UTC. It contains no recipient and no
+// content.
+type redriveBody struct {
+	Filter    *redriveFilter `json:"filter,omitempty"`
+	IDs       []string       `json:"ids,omitempty"`
+	Limit     int            `json:"limit,omitempty"`
+	Rate      float64        `json:"rate"`
+	Deadline  time.Time      `json:"deadline,omitzero"`
+	Permanent bool           `json:"permanent"`
+	Reason    string         `json:"reason"`
 }
 
-// askedFilter names no person: what is asked of a redrive is kept, and an erasure does not reach it. One person's
-// dead letters are redriven by their ids.
-type askedFilter struct {
+// redriveFilter has no member that identifies a user: the request of a redrive is stored, and an erasure does not
+// cover it. The dead letters of one user are redriven by their ids.
+type redriveFilter struct {
 	Class    ledger.Class `json:"class,omitempty"`
 	Type     string       `json:"type,omitempty"`
 	Channel  string       `json:"channel,omitempty"`
@@ -45,82 +46,82 @@ type askedFilter struct {
 	To       time.Time    `json:"to,omitzero"`
 }
 
-func (f askedFilter) query() ledger.Query {
+func (f redriveFilter) query() ledger.Query {
 	return ledger.Query{
 		Class: f.Class, Type: f.Type, Channel: f.Channel, Provider: f.Provider, Code: f.Code,
 		From: f.From, To: f.To,
 	}
 }
 
-// readRedrive reads what a person asks of a redrive, all faults at once; dry tells that it is to be foretold alone.
-func (s *server) readRedrive(w http.ResponseWriter, r *http.Request, caller Caller) (ask ledger.RedriveRequest, dry bool, err error) {
-	said, err := readForm(w, r)
+// readRedrive reads the request of a redrive, and returns all faults at once; dryRun asks for a preview only.
+func (s *server) readRedrive(w http.ResponseWriter, r *http.Request, caller Caller) (request ledger.RedriveRequest, dryRun bool, err error) {
+	body, err := readForm(w, r)
 	if err != nil {
 		return ledger.RedriveRequest{}, false, err
 	}
-	var wanted asked
-	wanted.Filter, wanted.IDs = said.items(s.MaxItems)
-	wanted.Limit = said.limit(len(wanted.IDs), s.MaxItems)
-	wanted.Rate = said.number("rate", rateDefault, 0.1, 100)
-	wanted.Deadline = said.instant("deadline")
+	var wanted redriveBody
+	wanted.Filter, wanted.IDs = body.items(s.MaxItems)
+	wanted.Limit = body.limit(len(wanted.IDs), s.MaxItems)
+	wanted.Rate = body.number("rate", rateDefault, 0.1, 100)
+	wanted.Deadline = body.instant("deadline")
 	if !wanted.Deadline.IsZero() && !wanted.Deadline.After(s.Now()) {
-		said.fault("deadline", "must lie in the future")
+		body.fault("deadline", "must be in the future")
 	}
-	wanted.Permanent = said.flag("permanent") || wanted.Filter != nil && wanted.Filter.Class == ledger.ClassPermanent
-	dry = said.flag("dry_run")
-	wanted.Reason = said.why()
-	key := said.key(r.Header)
-	if err := said.done(); err != nil {
+	wanted.Permanent = body.flag("permanent") || wanted.Filter != nil && wanted.Filter.Class == ledger.ClassPermanent
+	dryRun = body.flag("dry_run")
+	wanted.Reason = body.reason()
+	key := body.key(r.Header)
+	if err := body.done(); err != nil {
 		return ledger.RedriveRequest{}, false, err
 	}
-	return wanted.request(key, caller), dry, nil
+	return wanted.request(key, caller), dryRun, nil
 }
 
-// request is what was asked in the ledger's words, with its hash.
-func (a asked) request(key string, caller Caller) ledger.RedriveRequest {
-	text, err := json.Marshal(a)
+// request returns the request in the ledger's types, with its hash.
+func (b redriveBody) request(key string, caller Caller) ledger.RedriveRequest {
+	text, err := json.Marshal(b)
 	if err != nil {
-		panic(fmt.Errorf("api: a request cannot be kept: %w", err)) // texts, numbers and times always marshal
+		panic(fmt.Errorf("api: encoding a redrive request failed: %w", err)) // strings, numbers and times always marshal
 	}
 	hash := sha256.Sum256(text)
-	ask := ledger.RedriveRequest{
-		Limit: a.Limit, Rate: a.Rate, Deadline: a.Deadline, Permanent: a.Permanent,
-		Key: key, Hash: hex.EncodeToString(hash[:]), Asked: string(text), Act: actOf(caller, a.Reason),
+	request := ledger.RedriveRequest{
+		Limit: b.Limit, Rate: b.Rate, Deadline: b.Deadline, Permanent: b.Permanent,
+		IdempotencyKey: key, RequestHash: hex.EncodeToString(hash[:]), Request: string(text), Audit: auditOf(caller, b.Reason),
 	}
-	if a.Filter != nil {
-		ask.Filter = a.Filter.query()
+	if b.Filter != nil {
+		request.Filter = b.Filter.query()
 	}
-	for _, word := range a.IDs {
-		id, _ := ledger.ParseEntryID(word) // it was read so
-		ask.IDs = append(ask.IDs, id)
+	for _, entryID := range b.IDs {
+		id, _ := ledger.ParseEntryID(entryID) // items has checked it
+		request.IDs = append(request.IDs, id)
 	}
-	return ask
+	return request
 }
 
-// items reads which dead letters are meant: by a filter or by their ids, and never all of them by mistake.
-func (f *form) items(most int) (*askedFilter, []string) {
+// items reads which dead letters to redrive: a filter or ids, so that never all of them are taken by mistake.
+func (f *form) items(most int) (*redriveFilter, []string) {
 	_, filtered := f.members["filter"]
 	_, named := f.members["ids"]
 	if filtered == named {
-		f.fault("filter", "is required where ids are not given, and goes without them")
+		f.fault("filter", "is required unless ids are given, and excludes them")
 	}
-	var filter *askedFilter
+	var filter *redriveFilter
 	f.object("filter", func(within *form) { filter = within.filter() })
-	ids := f.list("ids", most, "an entry's id, each once", func(word string) bool {
+	ids := f.list("ids", most, "entry ids, each given once", func(word string) bool {
 		_, ok := ledger.ParseEntryID(word)
 		return ok
 	})
 	return filter, ids
 }
 
-// filter reads what dead letters have in common.
-func (f *form) filter() *askedFilter {
+// filter reads the filter of a redrive.
+func (f *form) filter() *redriveFilter {
 	if len(f.members) == 0 {
-		f.fault("", "must name at least one member")
+		f.fault("", "must have at least one member")
 	}
-	word := func(name string) string { return f.text(name, false, aWord, isWord) }
+	word := func(name string) string { return f.text(name, false, wordProblem, isWord) }
 	classes := ledger.DeadClasses()
-	wanted := &askedFilter{
+	wanted := &redriveFilter{
 		Class: ledger.Class(f.text("class", false, "one of "+listed(classes), func(word string) bool {
 			return slices.Contains(classes, ledger.Class(word))
 		})),
@@ -133,26 +134,26 @@ func (f *form) filter() *askedFilter {
 	return wanted
 }
 
-// limit reads how many items a redrive may have. Named ones are as many as they are.
+// limit reads the largest number of items; a redrive by ids needs none, and has as many as there are ids.
 func (f *form) limit(named, most int) int {
 	limit, given := f.whole("limit", most)
 	switch {
 	case given && limit > 0 && named > limit:
-		f.fault("ids", "must be no more than limit")
+		f.fault("ids", "must not be more than limit")
 	case !given && named == 0:
 		return min(itemsDefault, most)
 	}
 	return limit
 }
 
-// key reads the key by which a repeated request is known; empty where none is given.
+// key reads the idempotency key; empty where none is given.
 func (f *form) key(h http.Header) string {
 	keys := h.Values(keyHeader)
 	if len(keys) == 0 {
 		return ""
 	}
 	if len(keys) > 1 || !isWord(keys[0]) {
-		f.fault(keyHeader, "must be given once, as "+aWord)
+		f.fault(keyHeader, "must be given at most once, as "+wordProblem)
 	}
 	return keys[0]
 }

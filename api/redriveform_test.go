@@ -17,15 +17,15 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// asking is a house that keeps what it was last asked of a redrive, and takes at most 150 items.
-func asking(t *testing.T) (*house, *ledger.RedriveRequest) {
+// newRedriveHarness returns a harness that allows 150 items and stores the last redrive request.
+func newRedriveHarness(t *testing.T) (*harness, *ledger.RedriveRequest) {
 	t.Helper()
-	asked := &ledger.RedriveRequest{}
-	h := newHouse(t, &collaborators{desks: desks{redrive: func(_ context.Context, ask ledger.RedriveRequest) (ledger.Redrive, bool, error) {
-		*asked = ask
+	got := &ledger.RedriveRequest{}
+	h := newHarness(t, &fakeServices{adminFakes: adminFakes{redrive: func(_ context.Context, request ledger.RedriveRequest) (ledger.Redrive, bool, error) {
+		*got = request
 		return aRedrive(nil), false, nil
 	}}}, func(o *Options) { o.MaxItems = 150 })
-	return h, asked
+	return h, got
 }
 
 func ids(n int) string {
@@ -37,8 +37,8 @@ func ids(n int) string {
 	return string(text)
 }
 
-func TestEveryMemberOfARedriveIsRead(t *testing.T) {
-	h, got := asking(t)
+func TestReadRedrive_ReadsEveryMember(t *testing.T) {
+	h, got := newRedriveHarness(t)
 	later := testNow.Add(time.Hour)
 	for body, want := range map[string]ledger.RedriveRequest{
 		`{"filter": {"class": "recipient", "type": "t", "channel": "email", "provider": "mail", "code": "5.1.1",
@@ -61,26 +61,26 @@ func TestEveryMemberOfARedriveIsRead(t *testing.T) {
 			IDs: []ledger.Identity{{ReminderID: "r-0", Type: "t", Channel: "email"}}, Limit: 1, Rate: 10,
 		},
 	} {
-		h.wants(request("POST", "/v1/admin/redrives", "operator", body), 202, "")
-		want.Act, want.Hash, want.Asked = ledger.Act{By: "oncall", Role: "operator", Why: "x"}, got.Hash, got.Asked
+		h.expect(request("POST", "/v1/admin/redrives", "operator", body), 202, "")
+		want.Audit, want.RequestHash, want.Request = ledger.AuditEvent{Actor: "oncall", Role: "operator", Reason: "x"}, got.RequestHash, got.Request
 		if diff := cmp.Diff(want, *got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", body, diff)
 		}
-		if !json.Valid([]byte(got.Asked)) {
-			t.Errorf("kept as %s", got.Asked)
+		if !json.Valid([]byte(got.Request)) {
+			t.Errorf("kept as %s", got.Request)
 		}
 	}
-	h.wants(request("POST", "/v1/admin/redrives", "operator", `{"ids": `+ids(150)+`, "reason": "x"}`), 202, "")
+	h.expect(request("POST", "/v1/admin/redrives", "operator", `{"ids": `+ids(150)+`, "reason": "x"}`), 202, "")
 	if len(got.IDs) != 150 {
 		t.Errorf("%d ids", len(got.IDs))
 	}
 }
 
-func TestTheSameRequestHasOneHashAndNoOtherHasIt(t *testing.T) {
-	h, got := asking(t)
+func TestReadRedrive_HashIdentifiesTheRequest(t *testing.T) {
+	h, got := newRedriveHarness(t)
 	hashOf := func(body string) string {
-		h.wants(request("POST", "/v1/admin/redrives", "operator", body), 202, "")
-		return got.Hash
+		h.expect(request("POST", "/v1/admin/redrives", "operator", body), 202, "")
+		return got.RequestHash
 	}
 	same := hashOf(`{"filter": {"class": "exhausted", "provider": "mail"}, "deadline": "2031-03-04T10:00:00Z", "reason": "a"}`)
 	for _, body := range []string{
@@ -91,7 +91,7 @@ func TestTheSameRequestHasOneHashAndNoOtherHasIt(t *testing.T) {
 			t.Errorf("another hash: %s", body)
 		}
 	}
-	hashes := map[string]string{same: "the first"}
+	hashes := map[string]string{same: "the first request"}
 	for _, body := range []string{
 		`{"filter": {"class": "exhausted", "provider": "mail"}, "reason": "a"}`,
 		`{"filter": {"class": "exhausted", "provider": "mail"}, "deadline": "2031-03-04T10:00:00Z", "reason": "b"}`,
@@ -110,51 +110,51 @@ func TestTheSameRequestHasOneHashAndNoOtherHasIt(t *testing.T) {
 	}
 }
 
-func TestARedriveThatIsNotClearRedrivesNothing(t *testing.T) {
-	h := newHouse(t, &collaborators{}, func(o *Options) { o.MaxItems = 150 })
-	const some, why = `"filter": {"code": "x"}, `, `"reason": "x"}`
+func TestReadRedrive_InvalidBodyRedrivesNothing(t *testing.T) {
+	h := newHarness(t, &fakeServices{}, func(o *Options) { o.MaxItems = 150 })
+	const some, rest = `"filter": {"code": "x"}, `, `"reason": "x"}`
 	twice := `["` + deadLetter(nil).EntryID() + `", "` + deadLetter(nil).EntryID() + `"]`
 	for _, c := range []struct {
 		body   string
 		fields []string
 	}{
 		{`{}`, []string{"filter", "reason"}},
-		{`{` + why, []string{"filter"}},
-		{`{"filter": {}, ` + why, []string{"filter"}},
-		{`{"filter": null, ` + why, []string{"filter"}},
-		{`{"filter": [], ` + why, []string{"filter"}},
-		{`{"filter": "class", ` + why, []string{"filter"}},
-		{`{` + some + `"ids": ` + ids(1) + `, ` + why, []string{"filter"}},
-		{`{"filter": {"class": "credentials"}, ` + why, []string{"filter.class"}},
-		{`{"filter": {"state": "dead", "Class": "exhausted", "canari": "canary"}, ` + why, []string{"filter.Class", "filter.canari", "filter.state"}},
-		{`{"filter": {"class": "a", "class": "b"}, ` + why, []string{""}},
+		{`{` + rest, []string{"filter"}},
+		{`{"filter": {}, ` + rest, []string{"filter"}},
+		{`{"filter": null, ` + rest, []string{"filter"}},
+		{`{"filter": [], ` + rest, []string{"filter"}},
+		{`{"filter": "class", ` + rest, []string{"filter"}},
+		{`{` + some + `"ids": ` + ids(1) + `, ` + rest, []string{"filter"}},
+		{`{"filter": {"class": "credentials"}, ` + rest, []string{"filter.class"}},
+		{`{"filter": {"state": "dead", "Class": "exhausted", "canari": "canary"}, ` + rest, []string{"filter.Class", "filter.canari", "filter.state"}},
+		{`{"filter": {"class": "a", "class": "b"}, ` + rest, []string{""}},
 		{
-			`{"filter": {"type": "", "channel": 1, "provider": null, "code": "\u00e4", "reservation_id": ["canary"], "user_id": "` + strings.Repeat("a", 256) + `"}, ` + why,
+			`{"filter": {"type": "", "channel": 1, "provider": null, "code": "\u00e4", "reservation_id": ["canary"], "user_id": "` + strings.Repeat("a", 256) + `"}, ` + rest,
 			[]string{"filter.channel", "filter.code", "filter.provider", "filter.reservation_id", "filter.type", "filter.user_id"},
 		},
-		{`{"filter": {"from": "yesterday", "to": 1}, ` + why, []string{"filter.from", "filter.to"}},
-		{`{"filter": {"from": "2031-03-04T09:00:00Z", "to": "2031-03-04T09:00:00Z"}, ` + why, []string{"filter.to"}},
-		{`{"ids": [], ` + why, []string{"ids"}},
-		{`{"ids": null, ` + why, []string{"ids"}},
-		{`{"ids": {"canary": 1}, ` + why, []string{"ids"}},
-		{`{"ids": ["canary"], ` + why, []string{"ids"}},
-		{`{"ids": [1], ` + why, []string{"ids"}},
-		{`{"ids": [null], ` + why, []string{"ids"}},
-		{`{"ids": ` + twice + `, ` + why, []string{"ids"}},
-		{`{"ids": ` + ids(151) + `, ` + why, []string{"ids"}},
-		{`{"ids": ` + ids(3) + `, "limit": 2, ` + why, []string{"ids"}},
-		{`{` + some + `"limit": 0, "rate": 0.09, ` + why, []string{"limit", "rate"}},
-		{`{` + some + `"limit": 151, "rate": 100.1, ` + why, []string{"limit", "rate"}},
-		{`{` + some + `"limit": 1.5, "rate": "10", ` + why, []string{"limit", "rate"}},
-		{`{` + some + `"limit": null, "rate": null, "deadline": null, "permanent": null, "dry_run": null, ` + why, []string{"deadline", "dry_run", "limit", "permanent", "rate"}},
-		{`{` + some + `"limit": "1", "rate": 1e999, "permanent": "true", "dry_run": 1, ` + why, []string{"dry_run", "limit", "permanent", "rate"}},
-		{`{` + some + `"deadline": "2031-03-04T09:00:00Z", ` + why, []string{"deadline"}},
-		{`{` + some + `"deadline": "2031-03-04T08:59:59Z", ` + why, []string{"deadline"}},
-		{`{` + some + `"deadline": "9999-01-01T00:00:00Z", ` + why, []string{"deadline"}},
+		{`{"filter": {"from": "yesterday", "to": 1}, ` + rest, []string{"filter.from", "filter.to"}},
+		{`{"filter": {"from": "2031-03-04T09:00:00Z", "to": "2031-03-04T09:00:00Z"}, ` + rest, []string{"filter.to"}},
+		{`{"ids": [], ` + rest, []string{"ids"}},
+		{`{"ids": null, ` + rest, []string{"ids"}},
+		{`{"ids": {"canary": 1}, ` + rest, []string{"ids"}},
+		{`{"ids": ["canary"], ` + rest, []string{"ids"}},
+		{`{"ids": [1], ` + rest, []string{"ids"}},
+		{`{"ids": [null], ` + rest, []string{"ids"}},
+		{`{"ids": ` + twice + `, ` + rest, []string{"ids"}},
+		{`{"ids": ` + ids(151) + `, ` + rest, []string{"ids"}},
+		{`{"ids": ` + ids(3) + `, "limit": 2, ` + rest, []string{"ids"}},
+		{`{` + some + `"limit": 0, "rate": 0.09, ` + rest, []string{"limit", "rate"}},
+		{`{` + some + `"limit": 151, "rate": 100.1, ` + rest, []string{"limit", "rate"}},
+		{`{` + some + `"limit": 1.5, "rate": "10", ` + rest, []string{"limit", "rate"}},
+		{`{` + some + `"limit": null, "rate": null, "deadline": null, "permanent": null, "dry_run": null, ` + rest, []string{"deadline", "dry_run", "limit", "permanent", "rate"}},
+		{`{` + some + `"limit": "1", "rate": 1e999, "permanent": "true", "dry_run": 1, ` + rest, []string{"dry_run", "limit", "permanent", "rate"}},
+		{`{` + some + `"deadline": "2031-03-04T09:00:00Z", ` + rest, []string{"deadline"}},
+		{`{` + some + `"deadline": "2031-03-04T08:59:59Z", ` + rest, []string{"deadline"}},
+		{`{` + some + `"deadline": "9999-01-01T00:00:00Z", ` + rest, []string{"deadline"}},
 		{`{` + some + `"deadline": "tomorrow", "reason": " "}`, []string{"deadline", "reason"}},
-		{`{` + some + `"dryrun": true, ` + why, []string{"dryrun"}},
+		{`{` + some + `"dryrun": true, ` + rest, []string{"dryrun"}},
 	} {
-		w := h.wants(request("POST", "/v1/admin/redrives", "operator", c.body), 400, wire.ProblemCodeInvalid)
+		w := h.expect(request("POST", "/v1/admin/redrives", "operator", c.body), 400, wire.ProblemCodeInvalid)
 		var fields []string
 		for _, fault := range decoded[wire.Problem](t, w).Errors {
 			fields = append(fields, fault.Field)
@@ -165,8 +165,8 @@ func TestARedriveThatIsNotClearRedrivesNothing(t *testing.T) {
 	}
 }
 
-func TestAKeyIsOneWordOrNone(t *testing.T) {
-	h, got := asking(t)
+func TestReadRedrive_IdempotencyKeyIsOneWordOrNone(t *testing.T) {
+	h, got := newRedriveHarness(t)
 	for _, c := range []struct {
 		keys  []string
 		right bool
@@ -183,22 +183,22 @@ func TestAKeyIsOneWordOrNone(t *testing.T) {
 		r := request("POST", "/v1/admin/redrives", "operator", aRedriveRequest)
 		r.Header["Idempotency-Key"] = c.keys
 		if c.right {
-			h.wants(r, 202, "")
-			if got.Key != strings.Join(c.keys, "") {
-				t.Errorf("the key is %q", got.Key)
+			h.expect(r, 202, "")
+			if got.IdempotencyKey != strings.Join(c.keys, "") {
+				t.Errorf("the key is %q", got.IdempotencyKey)
 			}
 			continue
 		}
 		*got = ledger.RedriveRequest{}
-		p := decoded[wire.Problem](t, h.wants(r, 400, wire.ProblemCodeInvalid))
-		if len(p.Errors) != 1 || p.Errors[0].Field != "Idempotency-Key" || got.Hash != "" {
+		p := decoded[wire.Problem](t, h.expect(r, 400, wire.ProblemCodeInvalid))
+		if len(p.Errors) != 1 || p.Errors[0].Field != "Idempotency-Key" || got.RequestHash != "" {
 			t.Errorf("%q: %+v", c.keys, p)
 		}
 	}
 }
 
-// acts are the routes that act, each with a body that it takes.
-func acts() map[string]string {
+// actionRoutes are the routes of actions, each with a valid body.
+func actionRoutes() map[string]string {
 	id := deadLetter(nil).EntryID()
 	return map[string]string{
 		"POST /v1/admin/entries/" + id + "/resolve":      aResolution,
@@ -212,44 +212,44 @@ func acts() map[string]string {
 	}
 }
 
-func TestNobodyGivesAnActMoreMembersThanItTakes(t *testing.T) {
-	h := newHouse(t, &collaborators{})
-	for act, body := range acts() {
-		method, target, _ := strings.Cut(act, " ")
+func TestActions_RefuseUnknownMembers(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
+	for route, body := range actionRoutes() {
+		method, target, _ := strings.Cut(route, " ")
 		for _, member := range []string{
-			"state", "attempts", "sent_at", "redrives", "holder", "send_key", "by", "who", "role", "at", "id", "key", "hash", "canari", "class", "Reason",
+			"state", "attempts", "sent_at", "redrives", "holder", "send_key", "actor", "by", "role", "at", "id", "key", "hash", "canari", "class", "Reason",
 		} {
-			w := h.wants(request(method, target, "admin", `{"`+member+`": "canary", `+body[1:]), 400, wire.ProblemCodeInvalid)
+			w := h.expect(request(method, target, "admin", `{"`+member+`": "canary", `+body[1:]), 400, wire.ProblemCodeInvalid)
 			faults := decoded[wire.Problem](t, w).Errors
 			if len(faults) != 1 || faults[0].Field != member || strings.Contains(w.Body.String(), "canary") {
-				t.Errorf("%s with %s: %s", act, member, w.Body)
+				t.Errorf("%s with %s: %s", route, member, w.Body)
 			}
 		}
 	}
 }
 
-func TestAnActIsBoundedPlainJSONFromThoseWhoMay(t *testing.T) {
-	h := newHouse(t, &collaborators{})
-	for act, body := range acts() {
-		method, target, _ := strings.Cut(act, " ")
-		h.wants(request(method, target, "admin", ""), 415, wire.ProblemCodeUnsupportedMediaType)
-		h.wants(request(method, target, "admin", strings.Repeat(" ", bodyLimit+1)), 413, wire.ProblemCodeTooLarge)
-		h.wants(request(method, target, "admin", "null"), 400, wire.ProblemCodeInvalid)
-		w := h.wants(request(method, target, "admin", "{}"), 400, wire.ProblemCodeInvalid)
+func TestActions_BodyIsBoundedPlainJSONFromAllowedRoles(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
+	for route, body := range actionRoutes() {
+		method, target, _ := strings.Cut(route, " ")
+		h.expect(request(method, target, "admin", ""), 415, wire.ProblemCodeUnsupportedMediaType)
+		h.expect(request(method, target, "admin", strings.Repeat(" ", bodyLimit+1)), 413, wire.ProblemCodeTooLarge)
+		h.expect(request(method, target, "admin", "null"), 400, wire.ProblemCodeInvalid)
+		w := h.expect(request(method, target, "admin", "{}"), 400, wire.ProblemCodeInvalid)
 		if !strings.Contains(w.Body.String(), `{"field":"reason","problem":"is required`) {
-			t.Errorf("%s without a reason: %s", act, w.Body)
+			t.Errorf("%s without a reason: %s", route, w.Body)
 		}
 		coded := request(method, target, "admin", body)
 		coded.Header.Set("Content-Encoding", "gzip")
-		h.wants(coded, 415, wire.ProblemCodeUnsupportedMediaType)
+		h.expect(coded, 415, wire.ProblemCodeUnsupportedMediaType)
 		barred := request(method, target, "support", body)
 		barred.Body = unreadable{t}
-		h.wants(barred, 403, wire.ProblemCodeForbidden)
+		h.expect(barred, 403, wire.ProblemCodeForbidden)
 	}
 }
 
-func TestTheDocumentTakesTheActsThatTheHandlersTake(t *testing.T) {
-	h := newHouse(t, willing())
+func TestOpenAPI_ActionExamplesAreAccepted(t *testing.T) {
+	h := newHarness(t, working())
 	for path, item := range h.doc.Paths.Map() {
 		for method, operation := range item.Operations() {
 			if !strings.HasPrefix(path, "/v1/admin/") || operation.RequestBody == nil {
@@ -261,18 +261,18 @@ func TestTheDocumentTakesTheActsThatTheHandlersTake(t *testing.T) {
 			}
 			target := strings.NewReplacer("{id}", deadLetter(nil).EntryID(), "{name}", "mail", "{user_id}", "u-77").Replace(path)
 			if w := h.do(request(method, target, "admin", string(body))); w.Code >= 300 {
-				t.Errorf("%s %s refuses the document's example: %s", method, path, w.Body)
+				t.Errorf("%s %s refuses openapi.yaml's example: %s", method, path, w.Body)
 			}
 			err = openapi3filter.ValidateRequestBody(t.Context(), &openapi3filter.RequestValidationInput{
 				Request: request(method, target, "admin", string(body)),
 				Route:   &routers.Route{Spec: h.doc, Operation: operation, Path: path, Method: method},
 			}, operation.RequestBody.Value)
 			if err != nil {
-				t.Errorf("the document refuses %s: %v", body, err)
+				t.Errorf("openapi.yaml refuses %s: %v", body, err)
 			}
 		}
 	}
 	if h.doc.Paths.Value("/v1/admin/users/{user_id}/data").GetOperation(http.MethodDelete).RequestBody == nil {
-		t.Error("an erasure is without a reason")
+		t.Error("an erasure has no request body")
 	}
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-func replying(reply ledger.Reply, err error) *collaborators {
-	return &collaborators{request: func(context.Context, string, reminder.Reminder, ledger.Trace) (ledger.Reply, error) {
+func replying(reply ledger.Reply, err error) *fakeServices {
+	return &fakeServices{request: func(context.Context, string, reminder.Reminder, ledger.Trace) (ledger.Reply, error) {
 		return reply, err
 	}}
 }
 
-func TestARequestIsAnsweredByWhereItsEntryStands(t *testing.T) {
+func TestRequest_StatusFollowsTheEntrysState(t *testing.T) {
 	waiting := entry(func(e *ledger.Entry) {
 		e.State, e.Reason, e.Receipt = ledger.Waiting, ledger.ReasonThrottled, ""
 		e.ReminderID = "a/b"
@@ -56,7 +56,7 @@ func TestARequestIsAnsweredByWhereItsEntryStands(t *testing.T) {
 			status: 202, retryAfter: "90", location: "/v1/reminders/a%2Fb",
 		},
 		{
-			name: "due since long", reply: ledger.Reply{Ack: true, Entry: entry(func(e *ledger.Entry) {
+			name: "overdue", reply: ledger.Reply{Ack: true, Entry: entry(func(e *ledger.Entry) {
 				e.State, e.Receipt, e.Due = ledger.Waiting, "", ledger.At(testNow.Add(-time.Hour))
 			})},
 			status: 202, retryAfter: "1", location: "/v1/reminders/rem-1842",
@@ -89,8 +89,8 @@ func TestARequestIsAnsweredByWhereItsEntryStands(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t, replying(c.reply, c.err))
-			w := h.wants(request("POST", "/v1/reminders", "producer", aReminder), c.status, c.code)
+			h := newHarness(t, replying(c.reply, c.err))
+			w := h.expect(request("POST", "/v1/reminders", "producer", aReminder), c.status, c.code)
 			if got := w.Header().Get("Retry-After"); got != c.retryAfter {
 				t.Errorf("Retry-After is %q, not %q", got, c.retryAfter)
 			}
@@ -98,20 +98,20 @@ func TestARequestIsAnsweredByWhereItsEntryStands(t *testing.T) {
 				t.Errorf("Location is %q, not %q", got, c.location)
 			}
 			if strings.Contains(w.Body.String(), "canary") {
-				t.Errorf("the answer tells too much: %s", w.Body)
+				t.Errorf("the answer reveals too much: %s", w.Body)
 			}
 			if c.status == 409 && decoded[wire.Problem](t, w).Entry.ID != entry(nil).EntryID() {
-				t.Errorf("the conflict does not show what stands: %s", w.Body)
+				t.Errorf("the conflict does not show the stored entry: %s", w.Body)
 			}
 		})
 	}
 }
 
-func TestARequestReachesTheDeskParsedWithItsCallerAndTrace(t *testing.T) {
+func TestRequest_RequesterGetsParsedReminderCallerAndTrace(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	h := newHouse(t, &collaborators{request: func(_ context.Context, caller string, r reminder.Reminder, trace ledger.Trace) (ledger.Reply, error) {
+	h := newHarness(t, &fakeServices{request: func(_ context.Context, caller string, r reminder.Reminder, trace ledger.Trace) (ledger.Reply, error) {
 		if caller != "checkout" || r.ReminderID != "rem-1842" || r.To != "ada-canary@example.org" || trace.Parent != parent {
-			t.Errorf("the desk got %q %+v %+v", caller, r, trace)
+			t.Errorf("the requester got %q %+v %+v", caller, r, trace)
 		}
 		return ledger.Reply{Ack: true, Entry: entry(nil)}, nil
 	}})
@@ -119,23 +119,23 @@ func TestARequestReachesTheDeskParsedWithItsCallerAndTrace(t *testing.T) {
 		r := request("POST", "/v1/reminders", token, aReminder)
 		r.Header.Set("Content-Type", "application/json; charset=utf-8")
 		r.Header.Set("Traceparent", parent)
-		h.wants(r, 200, "")
+		h.expect(r, 200, "")
 	}
 }
 
-func TestAnEntryIsShownWholeWithoutWhatIsNobodysBusiness(t *testing.T) {
+func TestEntryOf_ShowsEverythingButPersonalDataAndHolder(t *testing.T) {
 	e := entry(func(e *ledger.Entry) {
 		e.State, e.Reason, e.Class, e.Receipt = ledger.Waiting, ledger.ReasonRepeatable, ledger.ClassUnknown, ""
-		e.Attempts, e.Lapses, e.Deliveries = 3, 1, 4
+		e.Attempts, e.LeaseExpirations, e.Deliveries = 3, 1, 4
 		e.Due, e.Deadline, e.DoubtSince = ledger.At(testNow.Add(time.Minute)), testNow.Add(time.Hour), testNow.Add(-time.Minute)
 	})
-	h := newHouse(t, replying(ledger.Reply{Ack: true, Entry: e}, nil))
-	got := decoded[wire.Entry](t, h.wants(request("POST", "/v1/reminders", "producer", aReminder), 202, ""))
+	h := newHarness(t, replying(ledger.Reply{Ack: true, Entry: e}, nil))
+	got := decoded[wire.Entry](t, h.expect(request("POST", "/v1/reminders", "producer", aReminder), 202, ""))
 	want := wire.Entry{
 		ID: e.EntryID(), ReminderID: "rem-1842", ReservationID: "seat-1842", Type: "seat_expiring", Channel: "email",
 		UserID: "u-77", State: "waiting", Class: "unknown", Reason: "repeatable", Provider: "mail",
-		Attempts: 3, Lapses: 1, Deliveries: 4, Due: testNow.Add(time.Minute), Deadline: testNow.Add(time.Hour),
-		Owner: "ledger", Doubt: testNow.Add(-time.Minute), FirstSeen: testNow, Updated: testNow.Add(time.Second),
+		Attempts: 3, LeaseExpirations: 1, Deliveries: 4, Due: testNow.Add(time.Minute), Deadline: testNow.Add(time.Hour),
+		Owner: "ledger", DoubtSince: testNow.Add(-time.Minute), FirstSeen: testNow, Updated: testNow.Add(time.Second),
 		CorrelationID: "req-5f", Version: 2,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -143,18 +143,18 @@ func TestAnEntryIsShownWholeWithoutWhatIsNobodysBusiness(t *testing.T) {
 	}
 }
 
-func TestAnAssumedSendIsNeverShownAsProven(t *testing.T) {
-	h := newHouse(t, replying(ledger.Reply{Ack: true, Entry: entry(func(e *ledger.Entry) {
-		e.Reason, e.Receipt, e.Missing = ledger.ReasonAssumed, "", ledger.MissingAssumed
+func TestEntryOf_AssumedSendIsMarked(t *testing.T) {
+	h := newHarness(t, replying(ledger.Reply{Ack: true, Entry: entry(func(e *ledger.Entry) {
+		e.Reason, e.Receipt, e.ReceiptMissing = ledger.ReasonAssumed, "", ledger.MissingAssumed
 	})}, nil))
-	got := decoded[wire.Entry](t, h.wants(request("POST", "/v1/reminders", "producer", aReminder), 200, ""))
+	got := decoded[wire.Entry](t, h.expect(request("POST", "/v1/reminders", "producer", aReminder), 200, ""))
 	if got.ReceiptMissing != "assumed" || got.Receipt != "" {
 		t.Errorf("shown as %+v", got)
 	}
 }
 
-func TestWhatIsNoReminderIsRefusedWithEveryFaultByField(t *testing.T) {
-	h := newHouse(t, &collaborators{})
+func TestRequest_InvalidReminderListsEveryFault(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
 	for _, c := range []struct {
 		body   string
 		fields []string
@@ -168,7 +168,7 @@ func TestWhatIsNoReminderIsRefusedWithEveryFaultByField(t *testing.T) {
 		{"[]", nil},
 		{strings.Repeat(`{"content":`, 10000), nil},
 	} {
-		w := h.wants(request("POST", "/v1/reminders", "producer", c.body), 400, wire.ProblemCodeInvalid)
+		w := h.expect(request("POST", "/v1/reminders", "producer", c.body), 400, wire.ProblemCodeInvalid)
 		var fields []string
 		p := decoded[wire.Problem](t, w)
 		for _, fault := range p.Errors {
@@ -185,8 +185,8 @@ func TestWhatIsNoReminderIsRefusedWithEveryFaultByField(t *testing.T) {
 	}
 }
 
-func TestABodyMustBeBoundedPlainJSON(t *testing.T) {
-	h := newHouse(t, replying(ledger.Reply{Ack: true, Entry: entry(nil)}, nil))
+func TestRequest_BodyIsBoundedPlainJSON(t *testing.T) {
+	h := newHarness(t, replying(ledger.Reply{Ack: true, Entry: entry(nil)}, nil))
 	padded := func(size int) string { return aReminder + strings.Repeat(" ", size-len(aReminder)) }
 	for _, c := range []struct {
 		name   string
@@ -201,9 +201,9 @@ func TestABodyMustBeBoundedPlainJSON(t *testing.T) {
 		{"announced over the limit", padded(bodyLimit + 1), func(r *http.Request) { r.Body = unreadable{t} }, 413, wire.ProblemCodeTooLarge},
 		{"no type", aReminder, func(r *http.Request) { r.Header.Del("Content-Type") }, 415, wire.ProblemCodeUnsupportedMediaType},
 		{"a form's type", aReminder, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415, wire.ProblemCodeUnsupportedMediaType},
-		{"a broken type", aReminder, func(r *http.Request) { r.Header.Set("Content-Type", "application/json; =") }, 415, wire.ProblemCodeUnsupportedMediaType},
+		{"a panickingFormat type", aReminder, func(r *http.Request) { r.Header.Set("Content-Type", "application/json; =") }, 415, wire.ProblemCodeUnsupportedMediaType},
 		{"compressed", aReminder, func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }, 415, wire.ProblemCodeUnsupportedMediaType},
-		{"torn", aReminder, func(r *http.Request) {
+		{"cut off", aReminder, func(r *http.Request) {
 			r.Body = io.NopCloser(&faultReader{bytes.NewReader([]byte("{")), io.ErrUnexpectedEOF})
 		}, 400, wire.ProblemCodeInvalid},
 		{"too slow", aReminder, func(r *http.Request) {
@@ -216,19 +216,19 @@ func TestABodyMustBeBoundedPlainJSON(t *testing.T) {
 				c.change(r)
 			}
 			h.t = t
-			h.wants(r, c.status, c.code)
+			h.expect(r, c.status, c.code)
 		})
 	}
 }
 
-func TestTheDocumentTakesWhatTheHandlerTakes(t *testing.T) {
-	h := newHouse(t, replying(ledger.Reply{Ack: true, Entry: entry(nil)}, nil))
+func TestOpenAPI_ReminderExampleIsAccepted(t *testing.T) {
+	h := newHarness(t, replying(ledger.Reply{Ack: true, Entry: entry(nil)}, nil))
 	operation := h.doc.Paths.Value("/v1/reminders").Post
-	whole, err := json.Marshal(operation.RequestBody.Value.Content["application/json"].Schema.Value.Example)
+	example, err := json.Marshal(operation.RequestBody.Value.Content["application/json"].Schema.Value.Example)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, body := range []string{aReminder, string(whole)} {
+	for _, body := range []string{aReminder, string(example)} {
 		r := request("POST", "/v1/reminders", "producer", body)
 		err := openapi3filter.ValidateRequest(t.Context(), &openapi3filter.RequestValidationInput{
 			Request: r, Route: &routers.Route{
@@ -237,52 +237,52 @@ func TestTheDocumentTakesWhatTheHandlerTakes(t *testing.T) {
 			Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
 		})
 		if err != nil {
-			t.Errorf("the document refuses %s: %v", body, err)
+			t.Errorf("openapi.yaml refuses %s: %v", body, err)
 		}
-		h.wants(request("POST", "/v1/reminders", "producer", body), 200, "")
+		h.expect(request("POST", "/v1/reminders", "producer", body), 200, "")
 	}
 }
 
-func TestAReminderIsFoundUnderItsIdWhateverItsLetters(t *testing.T) {
-	var asked []string
-	h := newHouse(t, &collaborators{find: func(_ context.Context, id string) ([]ledger.Entry, error) {
-		asked = append(asked, id)
+func TestReminder_FoundByIDWithAnyCharacters(t *testing.T) {
+	var ids []string
+	h := newHarness(t, &fakeServices{find: func(_ context.Context, id string) ([]ledger.Entry, error) {
+		ids = append(ids, id)
 		return []ledger.Entry{entry(nil), entry(func(e *ledger.Entry) { e.Channel = "sms" })}, nil
 	}})
 	for _, path := range []string{"rem-1842", "a%2Fb", "100%25", "100%2525", "a%2Fb%25", "a+b", "..", "~!*'();:@&=$,"} {
-		w := h.wants(request("GET", "/v1/reminders/"+path, "producer", ""), 200, "")
+		w := h.expect(request("GET", "/v1/reminders/"+path, "producer", ""), 200, "")
 		if list := decoded[wire.EntryList](t, w); len(list.Items) != 2 || list.Next != "" || list.Items[1].Channel != "sms" {
 			t.Errorf("%s: %s", path, w.Body)
 		}
 	}
 	want := []string{"rem-1842", "a/b", "100%", "100%25", "a/b%", "a+b", "..", "~!*'();:@&=$,"}
-	if diff := cmp.Diff(want, asked); diff != "" {
+	if diff := cmp.Diff(want, ids); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
-	h := newHouse(t, &collaborators{
+func TestRoutes_UnknownIDsAreNotFound(t *testing.T) {
+	h := newHarness(t, &fakeServices{
 		find: func(_ context.Context, id string) ([]ledger.Entry, error) {
 			if id != "absent" {
-				t.Errorf("asked for %q, which no reminder can be called", id)
+				t.Errorf("got %q, which is no valid reminder id", id)
 			}
 			return nil, nil
 		},
 		cancel: func(context.Context, string, string, string, string) ([]ledger.Cancelled, error) { return nil, nil },
-		story: func(context.Context, ledger.Identity) (ledger.Story, error) {
-			return ledger.Story{}, ledger.ErrNotFound
+		detail: func(context.Context, ledger.Identity) (ledger.EntryDetail, error) {
+			return ledger.EntryDetail{}, ledger.ErrNotFound
 		},
 		resolve: func(context.Context, ledger.Identity, ledger.Resolution) (ledger.Entry, error) {
 			return ledger.Entry{}, fmt.Errorf("reconcile: %w", ledger.ErrNotFound)
 		},
 	})
-	const reminder, one, path = "No entry is known under this reminder_id.", "No entry is known under this id.", "Nothing is served under this path."
+	const reminder, one, path = "There is no entry with this reminder_id.", "There is no entry with this id.", "No route matches this path."
 	for _, c := range []struct{ method, target, token, detail string }{
 		{"POST", "/v1/admin/entries/" + entry(nil).EntryID() + "/resolve", "operator", one},
 		{"POST", "/v1/admin/entries/canary/resolve", "operator", one},
-		{"POST", "/v1/providers/canary/events", "", "There is no provider of this name that sends events."},
-		{"POST", "/v1/providers/%6Dail%2F/events", "", "There is no provider of this name that sends events."},
+		{"POST", "/v1/providers/canary/events", "", "There is no provider with this name that sends events."},
+		{"POST", "/v1/providers/%6Dail%2F/events", "", "There is no provider with this name that sends events."},
 		{"GET", "/v1/reminders/absent", "producer", reminder},
 		{"GET", "/v1/reminders/%00", "producer", reminder},
 		{"GET", "/v1/reminders/%C3%A4", "producer", reminder},
@@ -294,15 +294,15 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		{"GET", "/v1/admin/entries/" + entry(nil).EntryID(), "support", one},
 		{"GET", "/v1/admin/entries/canary", "support", one},
 		{"GET", "/v1/admin/entries/" + entry(nil).EntryID() + "=", "support", one},
-		{"POST", "/v1/push/canary", "", "There is no push source of this name."},
+		{"POST", "/v1/push/canary", "", "There is no push source with this name."},
 	} {
 		body := ""
 		if strings.HasSuffix(c.target, "/resolve") {
 			body = aResolution
 		}
-		w := h.wants(request(c.method, c.target, c.token, body), 404, wire.ProblemCodeNotFound)
+		w := h.expect(request(c.method, c.target, c.token, body), 404, wire.ProblemCodeNotFound)
 		if strings.Contains(w.Body.String(), "canary") {
-			t.Errorf("%s: the answer repeats what was asked: %s", c.target, w.Body)
+			t.Errorf("%s: the answer repeats the request: %s", c.target, w.Body)
 		}
 		if got := decoded[wire.Problem](t, w).Detail; got != c.detail {
 			t.Errorf("%s: %s", c.target, got)
@@ -310,8 +310,8 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-func TestACancelSaysWhatItDidToEachEntry(t *testing.T) {
-	h := newHouse(t, &collaborators{cancel: func(_ context.Context, caller, id, typ, channel string) ([]ledger.Cancelled, error) {
+func TestCancel_ReportsTheResultForEachEntry(t *testing.T) {
+	h := newHarness(t, &fakeServices{cancel: func(_ context.Context, caller, id, typ, channel string) ([]ledger.Cancelled, error) {
 		if caller != "checkout" || id != "a/b" {
 			t.Errorf("cancelled %q for %q", id, caller)
 		}
@@ -335,28 +335,28 @@ func TestACancelSaysWhatItDidToEachEntry(t *testing.T) {
 		" \n":                           all,
 		`{"type": "t", "channel": "c"}`: {{Type: "t", Channel: "c", Result: "dropped", Tombstone: true, State: "dropped"}},
 	} {
-		w := h.wants(request("POST", "/v1/reminders/a%2Fb/cancel", "producer", body), 200, "")
+		w := h.expect(request("POST", "/v1/reminders/a%2Fb/cancel", "producer", body), 200, "")
 		if diff := cmp.Diff(want, decoded[wire.CancelledList](t, w).Items); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", body, diff)
 		}
 	}
 }
 
-func TestACancelThatIsNotClearCancelsNothing(t *testing.T) {
-	h := newHouse(t, &collaborators{})
+func TestCancel_InvalidBodyCancelsNothing(t *testing.T) {
+	h := newHarness(t, &fakeServices{})
 	for _, body := range []string{
 		"null", "[]", `"x"`, "{", `{"type": "t"}`, `{"channel": "c"}`, `{"type": null, "channel": null}`,
 		`{"type": "", "channel": ""}`, `{"type": "t", "channel": "C"}`, `{"type": "!malformed", "channel": "c"}`,
 		`{"type": "t", "channel": "c", "force": "canary"}`, `{"Type": "t", "Channel": "c"}`, `{"canary": "x"}`,
 		`{"type": "t", "type": "u", "channel": "c"}`, `{"type": "t", "channel": "c"} {}`, `{"type": 1, "channel": 2}`,
 	} {
-		w := h.wants(request("POST", "/v1/reminders/r/cancel", "producer", body), 400, wire.ProblemCodeInvalid)
+		w := h.expect(request("POST", "/v1/reminders/r/cancel", "producer", body), 400, wire.ProblemCodeInvalid)
 		if strings.Contains(w.Body.String(), "canary") || len(decoded[wire.Problem](t, w).Errors) == 0 {
 			t.Errorf("%s: %s", body, w.Body)
 		}
 	}
-	h.wants(request("POST", "/v1/reminders/%00/cancel", "producer", ""), 400, wire.ProblemCodeInvalid)
+	h.expect(request("POST", "/v1/reminders/%00/cancel", "producer", ""), 400, wire.ProblemCodeInvalid)
 	r := request("POST", "/v1/reminders/r/cancel", "producer", "{}")
 	r.Header.Set("Content-Type", "text/plain")
-	h.wants(r, 415, wire.ProblemCodeUnsupportedMediaType)
+	h.expect(r, 415, wire.ProblemCodeUnsupportedMediaType)
 }

@@ -25,12 +25,6 @@ const (
 	CancelledResultSent           CancelledResult = "sent"
 )
 
-// Defines values for CaseWaitsFor.
-const (
-	CaseWaitsForPerson   CaseWaitsFor = "person"
-	CaseWaitsForProvider CaseWaitsFor = "provider"
-)
-
 // Defines values for Class.
 const (
 	ClassBroker      Class = "broker"
@@ -54,9 +48,9 @@ const (
 
 // Defines values for EntryReceiptMissing.
 const (
-	EntryReceiptMissingAssumed  EntryReceiptMissing = "assumed"
-	EntryReceiptMissingResolved EntryReceiptMissing = "resolved"
-	EntryReceiptMissingUnread   EntryReceiptMissing = "unread"
+	EntryReceiptMissingAssumed    EntryReceiptMissing = "assumed"
+	EntryReceiptMissingResolved   EntryReceiptMissing = "resolved"
+	EntryReceiptMissingUnreadable EntryReceiptMissing = "unreadable"
 )
 
 // Defines values for EntryOwner.
@@ -65,32 +59,11 @@ const (
 	EntryOwnerLedger EntryOwner = "ledger"
 )
 
-// Defines values for LineKind.
-const (
-	LineKindAttempt  LineKind = "attempt"
-	LineKindDecision LineKind = "decision"
-	LineKindLapse    LineKind = "lapse"
-	LineKindLate     LineKind = "late"
-	LineKindLookup   LineKind = "lookup"
-	LineKindReport   LineKind = "report"
-)
-
-// Defines values for LineOutcome.
-const (
-	LineOutcomeAccepted    LineOutcome = "accepted"
-	LineOutcomeCredentials LineOutcome = "credentials"
-	LineOutcomeGone        LineOutcome = "gone"
-	LineOutcomeNotCalled   LineOutcome = "not_called"
-	LineOutcomeRefused     LineOutcome = "refused"
-	LineOutcomeThrottled   LineOutcome = "throttled"
-	LineOutcomeUnknown     LineOutcome = "unknown"
-	LineOutcomeUnreachable LineOutcome = "unreachable"
-)
-
 // Defines values for ProblemCode.
 const (
 	ProblemCodeConflict             ProblemCode = "conflict"
 	ProblemCodeForbidden            ProblemCode = "forbidden"
+	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency_key_reused"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalid              ProblemCode = "invalid"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
@@ -99,7 +72,6 @@ const (
 	ProblemCodeNotFound             ProblemCode = "not_found"
 	ProblemCodeNotInDoubt           ProblemCode = "not_in_doubt"
 	ProblemCodeNothingToRedrive     ProblemCode = "nothing_to_redrive"
-	ProblemCodeOtherRequest         ProblemCode = "other_request"
 	ProblemCodeRedriveEnded         ProblemCode = "redrive_ended"
 	ProblemCodeRunning              ProblemCode = "running"
 	ProblemCodeStale                ProblemCode = "stale"
@@ -142,9 +114,9 @@ const (
 	RedriveItemResultParked      RedriveItemResult = "parked"
 	RedriveItemResultPermanent   RedriveItemResult = "permanent"
 	RedriveItemResultPurged      RedriveItemResult = "purged"
+	RedriveItemResultRedriven    RedriveItemResult = "redriven"
 	RedriveItemResultRefused     RedriveItemResult = "refused"
-	RedriveItemResultReopened    RedriveItemResult = "reopened"
-	RedriveItemResultReread      RedriveItemResult = "reread"
+	RedriveItemResultReparsed    RedriveItemResult = "reparsed"
 	RedriveItemResultUnknown     RedriveItemResult = "unknown"
 	RedriveItemResultUnroutable  RedriveItemResult = "unroutable"
 )
@@ -166,65 +138,68 @@ const (
 	StateWaiting State = "waiting"
 )
 
-// Act A person's decision, as the audit has it.
-//
-// Example: {"after":{"reason":"resolved","receipt":"r-1","state":"sent"},"at":"2031-03-04T10:00:00Z","before":{"class":"unknown","reason":"not_found","state":"unknown","version":7},"role":"operator","what":"resolve:sent","who":"oncall","why":"The provider's log has it."}
-type Act struct {
-	At time.Time `json:"at"`
+// Defines values for TimelineEventKind.
+const (
+	TimelineEventKindAttempt      TimelineEventKind = "attempt"
+	TimelineEventKindDecision     TimelineEventKind = "decision"
+	TimelineEventKindLate         TimelineEventKind = "late"
+	TimelineEventKindLeaseExpired TimelineEventKind = "lease_expired"
+	TimelineEventKindLookup       TimelineEventKind = "lookup"
+	TimelineEventKindStatus       TimelineEventKind = "status"
+)
 
-	// Who The caller's name.
-	Who  string `json:"who"`
-	Role string `json:"role"`
+// Defines values for TimelineEventOutcome.
+const (
+	TimelineEventOutcomeAccepted    TimelineEventOutcome = "accepted"
+	TimelineEventOutcomeCredentials TimelineEventOutcome = "credentials"
+	TimelineEventOutcomeGone        TimelineEventOutcome = "gone"
+	TimelineEventOutcomeNotCalled   TimelineEventOutcome = "not_called"
+	TimelineEventOutcomeRefused     TimelineEventOutcome = "refused"
+	TimelineEventOutcomeThrottled   TimelineEventOutcome = "throttled"
+	TimelineEventOutcomeUnknown     TimelineEventOutcome = "unknown"
+	TimelineEventOutcomeUnreachable TimelineEventOutcome = "unreachable"
+)
 
-	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`, `discard`, `erase`.
-	What string `json:"what"`
+// Defines values for UnresolvedEntryWaitsFor.
+const (
+	UnresolvedEntryWaitsForOperator UnresolvedEntryWaitsFor = "operator"
+	UnresolvedEntryWaitsForProvider UnresolvedEntryWaitsFor = "provider"
+)
 
-	// Why In the person's own words.
-	Why string `json:"why"`
-
-	// Before How the entry stood.
-	Before map[string]interface{} `json:"before,omitempty,omitzero"`
-	After  map[string]interface{} `json:"after,omitempty,omitzero"`
-}
-
-// ActRequest Example: {"reason":"Their outage is announced until noon."}
-type ActRequest struct {
-	// Reason In the caller's words, on one line; the audit shows it. No recipient belongs in it.
-	Reason string `json:"reason"`
-}
-
-// AuditLine What a person did, or whoever held a person's token.
-type AuditLine struct {
+// AuditEvent An action of a caller with role `operator` or `admin`.
+type AuditEvent struct {
 	At time.Time `json:"at"`
 	ID string    `json:"id"`
 
-	// Who The caller's name.
-	Who  string `json:"who"`
-	Role string `json:"role"`
+	// Actor The name of the caller who acted.
+	Actor string `json:"actor"`
+	Role  string `json:"role"`
 
-	// What One word, such as `resolve:sent`, `redrive` or `pause:mail`.
-	What string `json:"what"`
+	// Action For example `resolve:sent`, `redrive` or `pause:mail`.
+	Action string `json:"action"`
 
-	// Why In the person's own words.
-	Why string `json:"why"`
+	// Reason The reason that the actor gave.
+	Reason string `json:"reason"`
 
-	// Entry The `id` of the entry that it was done to; absent where it was done to none.
+	// Entry The `id` of the affected entry; absent where it affected none or several.
 	Entry string `json:"entry,omitempty,omitzero"`
 
-	// Before How it stood.
+	// Before The state before the action.
 	Before map[string]interface{} `json:"before,omitempty,omitzero"`
-	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+
+	// After The state after the action.
+	After map[string]interface{} `json:"after,omitempty,omitzero"`
 }
 
-// AuditList Example: {"items":[{"after":{"paused":true},"at":"2031-03-04T10:00:00Z","before":{"paused":false},"id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","role":"operator","what":"pause:mail","who":"oncall","why":"Their outage is announced until noon."}]}
+// AuditList Example: {"items":[{"action":"pause:mail","actor":"oncall","after":{"paused":true},"at":"2031-03-04T10:00:00Z","before":{"paused":false},"id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","reason":"The provider announced an outage until noon.","role":"operator"}]}
 type AuditList struct {
-	Items []AuditLine `json:"items"`
+	Items []AuditEvent `json:"items"`
 
 	// Next The cursor of the next page; absent on the last one.
 	Next string `json:"next,omitempty,omitzero"`
 }
 
-// CancelRequest Both or neither.
+// CancelRequest Both members or neither.
 //
 // Example: {"channel":"email","type":"seat_expiring"}
 type CancelRequest struct {
@@ -237,23 +212,17 @@ type Cancelled struct {
 	Type    string `json:"type"`
 	Channel string `json:"channel"`
 
-	// Result `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-	// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
-	// to do.
+	// Result `dropped`: it will not be sent. `in_flight`: it may be in flight or sent already; no further attempt is
+	// made unless an operator decides otherwise. `sent`: too late. `already_dropped`: there was nothing to do.
 	Result CancelledResult `json:"result"`
-
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state"`
+	State  State           `json:"state"`
 
 	// Tombstone It was cancelled before its first delivery.
 	Tombstone bool `json:"tombstone"`
 }
 
-// CancelledResult `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
-// to do.
+// CancelledResult `dropped`: it will not be sent. `in_flight`: it may be in flight or sent already; no further attempt is
+// made unless an operator decides otherwise. `sent`: too late. `already_dropped`: there was nothing to do.
 type CancelledResult string
 
 // CancelledList Example: {"items":[{"channel":"email","result":"dropped","state":"dropped","tombstone":false,"type":"seat_expiring"},{"channel":"sms","result":"sent","state":"sent","tombstone":false,"type":"seat_expiring"}]}
@@ -261,45 +230,11 @@ type CancelledList struct {
 	Items []Cancelled `json:"items"`
 }
 
-// Case An entry that may have been sent, with what is known of it.
-type Case struct {
-	// Entry The ledger's one row for an identity.
-	//
-	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry Entry `json:"entry"`
-
-	// WaitsFor `provider`: it is asked again. `person`: nobody asks any more.
-	WaitsFor CaseWaitsFor `json:"waits_for"`
-
-	// Asked How many questions its provider answered with "not found", which is no proof.
-	Asked int `json:"asked"`
-
-	// AskAt When its provider is asked next.
-	AskAt time.Time `json:"ask_at,omitempty,omitzero"`
-
-	// Evidence Its timeline, as in the story.
-	Evidence []Line `json:"evidence"`
-}
-
-// CaseWaitsFor `provider`: it is asked again. `person`: nobody asks any more.
-type CaseWaitsFor string
-
-// CaseList Example: {"items":[{"ask_at":"2031-03-04T09:01:20.2Z","asked":1,"entry":{"attempts":1,"channel":"email","class":"unknown","deliveries":1,"doubt":"2031-03-04T09:00:00Z","first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"unanswered","reminder_id":"rem-1842","state":"unknown","type":"seat_expiring","updated":"2031-03-04T09:00:20.2Z","version":3},"evidence":[{"at":"2031-03-04T09:00:10Z","cause":"timeout","delivery_count":1,"finished":"2031-03-04T09:00:10Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"unknown","provider":"mail","reason":"unanswered","source":"reservations","started":"2031-03-04T09:00:00Z","state":"unknown","text":"Attempt 1 at mail ended without a readable answer (timeout), which does not tell whether it was accepted; it is not repeated without a decision.","version":2},{"at":"2031-03-04T09:00:20.2Z","finished":"2031-03-04T09:00:20.2Z","kind":"lookup","origin":"reconcile","provider":"mail","reason":"not_found","started":"2031-03-04T09:00:20Z","state":"unknown","status":404,"text":"Its provider mail was asked whether it took it, and does not know it (404), which proves nothing; it may have been sent, and is not repeated without a decision; its provider is asked next at 2031-03-04T09:01:20Z.","version":3}],"waits_for":"provider"}],"last_run":{"asked":10,"failed":0,"finished":"2031-03-04T08:00:02Z","started":"2031-03-04T08:00:00Z","unknown":12,"who":"oncall"}}
-type CaseList struct {
-	Items []Case `json:"items"`
-
-	// Next The cursor of the next page; absent on the last one.
-	Next string `json:"next,omitempty,omitzero"`
-
-	// LastRun The last run that a person started on this replica.
-	LastRun Run `json:"last_run,omitempty,omitzero"`
-}
-
-// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+// Class For a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. For the last
+// failure of any other entry, also `credentials`, `throttled`, `unreachable` or `unknown`.
 type Class string
 
-// Conflict Other content that came under the identity, and was not sent.
+// Conflict Other content that was received for the same identity, and was not sent.
 type Conflict struct {
 	FirstSeen   time.Time `json:"first_seen"`
 	Source      string    `json:"source,omitempty,omitzero"`
@@ -307,101 +242,160 @@ type Conflict struct {
 	ContentHash string    `json:"content_hash"`
 }
 
-// Contract What a provider declares about repeats.
+// Contract What the provider guarantees for a repeated send.
 type Contract struct {
 	Kind ContractKind `json:"kind"`
 
-	// Window For how long an idempotent provider remembers a key, as the configuration has it.
+	// Window How long an idempotent provider remembers a send key, as configured.
 	Window string `json:"window,omitempty,omitzero"`
 }
 
 // ContractKind defines model for Contract.Kind.
 type ContractKind string
 
+// DeadLetterGroup Dead letters with the same class, provider, code and type.
+type DeadLetterGroup struct {
+	Class    Class  `json:"class"`
+	Provider string `json:"provider,omitempty,omitzero"`
+
+	// Code The provider's code; absent where it gave none.
+	Code      string    `json:"code,omitempty,omitzero"`
+	Type      string    `json:"type"`
+	Count     int64     `json:"count"`
+	FirstDead time.Time `json:"first_dead"`
+	LastDead  time.Time `json:"last_dead"`
+
+	// Sample The `id` of the newest one.
+	Sample string `json:"sample"`
+}
+
+// DeadLetterGroupList Example: {"items":[{"class":"permanent","code":"bad_template","count":412,"first_dead":"2031-03-04T08:00:00Z","last_dead":"2031-03-04T09:00:00Z","provider":"mail","sample":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","type":"seat_expiring"}]}
+type DeadLetterGroupList struct {
+	Items []DeadLetterGroup `json:"items"`
+}
+
 // DiscardRequest Example: {"reason":"The course was cancelled.","version":3}
 type DiscardRequest struct {
-	// Reason In the caller's words, on one line; the audit and the story show it. No recipient belongs in it.
+	// Reason One line of text, shown in the audit log and in the detail of the entry. Must not contain a recipient.
 	Reason string `json:"reason"`
 
-	// Version The entry's `version` as the caller saw it.
+	// Version The `version` of the entry that the decision is based on.
 	Version int64 `json:"version"`
 }
 
-// Entry The ledger's one row for an identity.
+// Entry The ledger's only row for an identity.
 //
-// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
+// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lease_expirations":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
 type Entry struct {
-	// ID The identity as one opaque word.
+	// ID The identity in opaque form.
 	ID         string `json:"id"`
 	ReminderID string `json:"reminder_id"`
 	Type       string `json:"type"`
 	Channel    string `json:"channel"`
+	State      State  `json:"state"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state"`
-
-	// Reason Why it stands where it stands: one word.
+	// Reason Why the entry has this state.
 	Reason string `json:"reason"`
+	Class  Class  `json:"class,omitempty,omitzero"`
 
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// Code The provider's own code of the last failure.
+	// Code The provider's code for the last failure.
 	Code     string `json:"code,omitempty,omitzero"`
 	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Receipt The provider's id for the message.
 	Receipt string `json:"receipt,omitempty,omitzero"`
 
-	// ReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
-	// the receipt could not be read. `resolved`: a person said so.
+	// ReceiptMissing Why a sent entry has no receipt. `assumed`: sent by policy, without proof. `unreadable`: accepted, but the
+	// receipt could not be read. `resolved`: an operator resolved it as sent.
 	ReceiptMissing EntryReceiptMissing `json:"receipt_missing,omitempty,omitzero"`
 
-	// Attempts Calls made and settled.
+	// Attempts Completed calls.
 	Attempts int `json:"attempts"`
 
-	// Lapses Attempts whose process went silent.
-	Lapses int `json:"lapses"`
+	// LeaseExpirations Attempts whose lease expired because the process stopped responding.
+	LeaseExpirations int `json:"lease_expirations"`
 
-	// Deliveries Arrivals that led to a write.
+	// Deliveries Deliveries that led to a write.
 	Deliveries int `json:"deliveries"`
 
-	// Redrives How often an operator put it to work again; absent for never.
+	// Redrives Number of redrives; absent for none.
 	Redrives int `json:"redrives,omitempty,omitzero"`
 
-	// Conflicts How many other contents came under the identity; only where it is known.
+	// Conflicts Number of conflicts; only where it is known.
 	Conflicts *int `json:"conflicts,omitempty"`
 
-	// Due While waiting: when it may be tried again.
+	// Due While waiting: the time of the next attempt.
 	Due time.Time `json:"due,omitempty,omitzero"`
 
-	// Owner Who brings a waiting entry back.
+	// Owner Who retries a waiting entry.
 	Owner EntryOwner `json:"owner,omitempty,omitzero"`
 
-	// Deadline Not sent after.
+	// Deadline Not sent after this time.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
-	// Doubt Some attempt may have been accepted: since when.
-	Doubt         time.Time `json:"doubt,omitempty,omitzero"`
+	// DoubtSince Since when an attempt may have been accepted.
+	DoubtSince    time.Time `json:"doubt_since,omitempty,omitzero"`
 	FirstSeen     time.Time `json:"first_seen"`
 	Updated       time.Time `json:"updated"`
 	ReservationID string    `json:"reservation_id,omitempty,omitzero"`
 	UserID        string    `json:"user_id,omitempty,omitzero"`
 	CorrelationID string    `json:"correlation_id,omitempty,omitzero"`
 
-	// Version Rises by one with every write.
+	// Version Increases by one with every write.
 	Version int64 `json:"version"`
 }
 
-// EntryReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
-// the receipt could not be read. `resolved`: a person said so.
+// EntryReceiptMissing Why a sent entry has no receipt. `assumed`: sent by policy, without proof. `unreadable`: accepted, but the
+// receipt could not be read. `resolved`: an operator resolved it as sent.
 type EntryReceiptMissing string
 
-// EntryOwner Who brings a waiting entry back.
+// EntryOwner Who retries a waiting entry.
 type EntryOwner string
+
+// EntryAuditEvent An operator action on an entry.
+//
+// Example: {"action":"resolve:sent","actor":"oncall","after":{"reason":"resolved","receipt":"r-1","state":"sent"},"at":"2031-03-04T10:00:00Z","before":{"class":"unknown","reason":"not_found","state":"unknown","version":7},"reason":"The provider's log shows the message.","role":"operator"}
+type EntryAuditEvent struct {
+	At time.Time `json:"at"`
+
+	// Actor The name of the caller who acted.
+	Actor string `json:"actor"`
+	Role  string `json:"role"`
+
+	// Action `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`, `discard` or `erase`.
+	Action string `json:"action"`
+
+	// Reason The reason that the actor gave.
+	Reason string `json:"reason"`
+
+	// Before The entry before the action.
+	Before map[string]interface{} `json:"before,omitempty,omitzero"`
+
+	// After The entry after the action.
+	After map[string]interface{} `json:"after,omitempty,omitzero"`
+}
+
+// EntryDetail Example: {"audit":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lease_expirations":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"payload":{"masked":true,"to":"a***@example.org"},"send_key":"c9adcbacd3de5d4a10a5db354e16a65fc5086bb4ca21f48ee3320726db6be1cd","timeline":[{"at":"2031-03-04T09:00:00.2Z","attempt":1,"delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
+type EntryDetail struct {
+	Entry Entry `json:"entry"`
+
+	// Faults For a malformed dead letter: what was wrong, one fault per item.
+	Faults []string `json:"faults,omitempty,omitzero"`
+
+	// Payload Absent where it was deleted or never existed.
+	Payload Payload `json:"payload,omitempty,omitzero"`
+
+	// PayloadPurged The payload was deleted after its retention, or erased.
+	PayloadPurged bool            `json:"payload_purged,omitempty,omitzero"`
+	Timeline      []TimelineEvent `json:"timeline"`
+	Conflicts     []Conflict      `json:"conflicts"`
+
+	// Audit The operator actions on this entry.
+	Audit []EntryAuditEvent `json:"audit"`
+
+	// SendKey The key that the provider receives with each attempt; a provider may offer a search by it.
+	SendKey string `json:"send_key"`
+}
 
 // EntryList defines model for EntryList.
 type EntryList struct {
@@ -413,145 +407,48 @@ type EntryList struct {
 
 // Erased Example: {"erased":3}
 type Erased struct {
-	// Erased Entries that named the user.
+	// Erased Number of entries of the user.
 	Erased int `json:"erased"`
 }
 
 // Fault defines model for Fault.
 type Fault struct {
-	// Field The field's or parameter's name; empty for the whole.
+	// Field The name of the field or parameter; empty for the whole request.
 	Field   string `json:"field"`
 	Problem string `json:"problem"`
 }
 
-// Group Dead letters that died of the same.
-type Group struct {
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class    Class  `json:"class"`
-	Provider string `json:"provider,omitempty,omitzero"`
-
-	// Code The provider's own code; absent where it gave none.
-	Code      string    `json:"code,omitempty,omitzero"`
-	Type      string    `json:"type"`
-	Count     int64     `json:"count"`
-	FirstDied time.Time `json:"first_died"`
-	LastDied  time.Time `json:"last_died"`
-
-	// Sample The `id` of the one that died last.
-	Sample string `json:"sample"`
-}
-
-// GroupList Example: {"items":[{"class":"permanent","code":"bad_template","count":412,"first_died":"2031-03-04T08:00:00Z","last_died":"2031-03-04T09:00:00Z","provider":"mail","sample":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","type":"seat_expiring"}]}
-type GroupList struct {
-	Items []Group `json:"items"`
-}
-
-// Line One line of the timeline.
-type Line struct {
-	// Version Of the write that brought the line.
-	Version int64     `json:"version"`
-	At      time.Time `json:"at"`
-
-	// Kind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-	// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
-	// was asked whether it took it. `report`: its provider said what became of it.
-	Kind LineKind `json:"kind"`
-
-	// Text The line as a sentence.
-	Text string `json:"text"`
-
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State  State  `json:"state"`
-	Reason string `json:"reason"`
-
-	// Number The attempt's number.
-	Number   int    `json:"number,omitempty,omitzero"`
-	Provider string `json:"provider,omitempty,omitzero"`
-
-	// Outcome What the call proved.
-	Outcome LineOutcome `json:"outcome,omitempty,omitzero"`
-
-	// Status The provider's HTTP status or SMTP reply code.
-	Status int `json:"status,omitempty,omitzero"`
-
-	// Code The provider's own code.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// Cause What happened, in one word of ours.
-	Cause   string `json:"cause,omitempty,omitzero"`
-	Receipt string `json:"receipt,omitempty,omitzero"`
-
-	// RequestID The provider's id for the request.
-	RequestID string `json:"request_id,omitempty,omitzero"`
-
-	// RetryAfterSeconds How long the provider asked to be left alone.
-	RetryAfterSeconds int       `json:"retry_after_seconds,omitempty,omitzero"`
-	Started           time.Time `json:"started,omitempty,omitzero"`
-	Finished          time.Time `json:"finished,omitempty,omitzero"`
-
-	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`, `redrive`, `purge`.
-	Origin string `json:"origin,omitempty,omitzero"`
-
-	// Source The push source, the caller or the provider; of a redrive, who asked for it.
-	Source string `json:"source,omitempty,omitzero"`
-
-	// MessageID The broker's id of the message, the provider's of its report, or the redrive's.
-	MessageID string `json:"message_id,omitempty,omitzero"`
-
-	// DeliveryCount The broker's own counter.
-	DeliveryCount int `json:"delivery_count,omitempty,omitzero"`
-}
-
-// LineKind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
-// was asked whether it took it. `report`: its provider said what became of it.
-type LineKind string
-
-// LineOutcome What the call proved.
-type LineOutcome string
-
-// Payload What was to be said to whom.
+// Payload Recipient and content of a message.
 //
 // Example: {"content":{"subject":"Your seat is about to expire"},"metadata":{"course":"algebra-1"},"to":"ada@example.org"}
 type Payload struct {
-	// To The recipient; masked where `masked` says so, as `a***@example.org` or `***42`.
+	// To The recipient; where `masked` is true, in a form like `a***@example.org` or `***42`.
 	To string `json:"to,omitempty,omitzero"`
 
-	// Content As it came. From role operator on, as all that follows.
+	// Content As received. From role `operator` on, like `metadata` and `raw`.
 	Content  json.RawMessage `json:"content,omitempty,omitzero"`
 	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
 
-	// Raw Of a malformed dead letter: the message itself, in base64.
+	// Raw For a malformed dead letter: the received message, in base64.
 	Raw []byte `json:"raw,omitempty,omitzero"`
 
-	// Masked The caller's role sees no more of it than this.
+	// Masked The caller's role may not see the whole payload.
 	Masked bool `json:"masked,omitempty,omitzero"`
 }
 
 // Problem A problem document (RFC 9457).
 type Problem struct {
-	// Type Always `about:blank`; `code` tells problems apart.
-	Type   string      `json:"type"`
-	Title  string      `json:"title"`
-	Status int         `json:"status"`
-	Code   ProblemCode `json:"code"`
-	Detail string      `json:"detail"`
-	Errors []Fault     `json:"errors,omitempty,omitzero"`
+	// Type Always `about:blank`; `code` identifies the problem.
+	Type    string      `json:"type"`
+	Title   string      `json:"title"`
+	Status  int         `json:"status"`
+	Code    ProblemCode `json:"code"`
+	Detail  string      `json:"detail"`
+	Errors  []Fault     `json:"errors,omitempty,omitzero"`
+	Entry   Entry       `json:"entry,omitempty,omitzero"`
+	Redrive Redrive     `json:"redrive,omitempty,omitzero"`
 
-	// Entry The ledger's one row for an identity.
-	//
-	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry Entry `json:"entry,omitempty,omitzero"`
-
-	// Redrive A bounded batch of dead letters that a person put to work again.
-	//
-	// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
-	Redrive Redrive `json:"redrive,omitempty,omitzero"`
-
-	// CorrelationID Under which the log has it.
+	// CorrelationID Identifies the error in the log.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 }
 
@@ -560,48 +457,39 @@ type ProblemCode string
 
 // Provider defines model for Provider.
 type Provider struct {
-	Name string `json:"name"`
+	Name     string       `json:"name"`
+	Contract Contract     `json:"contract"`
+	Gate     ProviderGate `json:"gate"`
 
-	// Contract What a provider declares about repeats.
-	Contract Contract `json:"contract"`
-
-	// Gate What stands before a provider.
-	//
-	// Example: {"by":"oncall","open":false,"paused":true}
-	Gate ProviderGate `json:"gate"`
-
-	// Capacity Calls that it takes at once from one replica.
+	// Capacity Maximum number of concurrent calls from one replica.
 	Capacity int `json:"capacity"`
 
-	// InFlight Calls of this replica under way.
+	// InFlight Calls of this replica in flight.
 	InFlight int `json:"in_flight"`
 
-	// Rate Calls a second from one replica; absent without a limit.
+	// Rate Maximum number of calls per second from one replica; absent without a limit.
 	Rate float64 `json:"rate,omitempty,omitzero"`
 
-	// Ready Waiting entries that are due now.
+	// Ready Number of waiting entries that are due now.
 	Ready int64 `json:"ready"`
 }
 
-// ProviderGate What stands before a provider.
+// ProviderGate Controls the calls to a provider.
 //
-// Example: {"by":"oncall","open":false,"paused":true}
+// Example: {"actor":"oncall","open":false,"paused":true}
 type ProviderGate struct {
-	// Paused By a person, until a person resumes it.
+	// Paused Paused by an operator, until an operator resumes it.
 	Paused bool `json:"paused"`
 
-	// Open It lets calls through now.
+	// Open Calls are allowed now.
 	Open bool `json:"open"`
 
-	// ClosedUntil By the ledger's clock; may have passed.
+	// ClosedUntil By the ledger's clock; may be in the past.
 	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
+	Class       Class     `json:"class,omitempty,omitzero"`
 
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// By Who moved it last: `outcome`, or a person.
-	By string `json:"by,omitempty,omitzero"`
+	// Actor Who changed it last: `outcome` (the outcome of a call), or the name of an operator.
+	Actor string `json:"actor,omitempty,omitzero"`
 }
 
 // ProviderList Example: {"items":[{"capacity":20,"contract":{"kind":"idempotent","window":"24h0m0s"},"gate":{"open":true,"paused":false},"in_flight":3,"name":"mail","rate":50,"ready":0}]}
@@ -609,36 +497,42 @@ type ProviderList struct {
 	Items []Provider `json:"items"`
 }
 
-// Redrive A bounded batch of dead letters that a person put to work again.
+// ReasonRequest Example: {"reason":"The provider announced an outage until noon."}
+type ReasonRequest struct {
+	// Reason One line of text, shown in the audit log. Must not contain a recipient.
+	Reason string `json:"reason"`
+}
+
+// Redrive A bounded batch of dead letters that an operator redrives.
 //
-// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
+// Example: {"actor":"oncall","created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"reason":"The template is repaired.","request":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is repaired."},"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z"}
 type Redrive struct {
 	ID string `json:"id"`
 
-	// State `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
-	// its turn.
+	// State `running`: some items have no result yet. `cancelled`: an operator stopped it. `done`: every item has a
+	// result.
 	State RedriveState `json:"state"`
 
-	// Who The caller's name.
-	Who  string `json:"who"`
-	Role string `json:"role"`
+	// Actor The name of the caller who acted.
+	Actor string `json:"actor"`
+	Role  string `json:"role"`
 
-	// Why In the person's own words.
-	Why string `json:"why"`
+	// Reason The reason that the actor gave.
+	Reason string `json:"reason"`
 
-	// Asked What was asked, with what was left out filled in; `ids` are told as items.
-	Asked map[string]interface{} `json:"asked,omitempty,omitzero"`
+	// Request The request with its defaults filled in, without `ids`, which are the items of the report.
+	Request map[string]interface{} `json:"request,omitempty,omitzero"`
 
-	// Size Items.
+	// Size Number of items.
 	Size int `json:"size"`
 
-	// Rate Items a second.
+	// Rate Items per second.
 	Rate float64 `json:"rate"`
 
-	// Deadline That each item is granted; absent where each keeps its own.
+	// Deadline The new deadline of every item; absent where each keeps its own.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
-	// Permanent The class permanent was asked for by name.
+	// Permanent Whether class `permanent` was requested explicitly.
 	Permanent bool      `json:"permanent"`
 	Created   time.Time `json:"created"`
 	Updated   time.Time `json:"updated"`
@@ -647,32 +541,57 @@ type Redrive struct {
 	Finished time.Time `json:"finished,omitempty,omitzero"`
 }
 
-// RedriveState `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
-// its turn.
+// RedriveState `running`: some items have no result yet. `cancelled`: an operator stopped it. `done`: every item has a
+// result.
 type RedriveState string
 
-// RedriveAnswer defines model for RedriveAnswer.
-type RedriveAnswer struct {
-	union json.RawMessage
+// RedriveCounts The items, counted by their result and by the present state of their entries.
+type RedriveCounts struct {
+	// Waiting Without a result yet.
+	Waiting int `json:"waiting"`
+
+	// Skipped Not redriven, by result.
+	Skipped map[string]int `json:"skipped"`
+
+	// Sent Redriven, and sent.
+	Sent int `json:"sent"`
+
+	// Pending Redriven, and waiting or in flight.
+	Pending int `json:"pending"`
+
+	// Unknown Redriven, and may have been sent; see reconciliation.
+	Unknown int `json:"unknown"`
+
+	// Obsolete Redriven, and no longer relevant.
+	Obsolete int `json:"obsolete"`
+
+	// Expired Redriven, and dropped because the deadline passed.
+	Expired int `json:"expired"`
+
+	// Dropped Redriven, and cancelled, discarded or erased since.
+	Dropped int `json:"dropped"`
+
+	// Failed Redriven, and dead again, by class.
+	Failed map[string]int `json:"failed"`
 }
 
-// RedriveFilter Which dead letters; at least one member.
+// RedriveFilter Which dead letters to redrive; at least one member.
 type RedriveFilter struct {
-	// Class `permanent` alone takes what was refused for good.
+	// Class Only `permanent` selects messages that the provider refused.
 	Class    RedriveFilterClass `json:"class,omitempty,omitzero"`
 	Type     Word               `json:"type,omitempty,omitzero"`
 	Channel  Word               `json:"channel,omitempty,omitzero"`
 	Provider Word               `json:"provider,omitempty,omitzero"`
 	Code     Word               `json:"code,omitempty,omitzero"`
 
-	// From First seen at or after.
+	// From First seen at or after this time.
 	From time.Time `json:"from,omitempty,omitzero"`
 
-	// To First seen before.
+	// To First seen before this time.
 	To time.Time `json:"to,omitempty,omitzero"`
 }
 
-// RedriveFilterClass `permanent` alone takes what was refused for good.
+// RedriveFilterClass Only `permanent` selects messages that the provider refused.
 type RedriveFilterClass string
 
 // RedriveItem defines model for RedriveItem.
@@ -680,28 +599,21 @@ type RedriveItem struct {
 	// Entry The entry's `id`.
 	Entry string `json:"entry"`
 
-	// Result What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
-	// and is the entry `became`. Else why it was left alone.
+	// Result The result of the item; absent before it is processed. `redriven`: it is sent again. `reparsed`: a malformed
+	// message could be parsed, and continues as the entry `reparsed_as`. Any other value says why it was skipped.
 	Result RedriveItemResult `json:"result,omitempty,omitzero"`
+	State  State             `json:"state,omitempty,omitzero"`
+	Class  Class             `json:"class,omitempty,omitzero"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state,omitempty,omitzero"`
-
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// Reason Why the entry stands where it stands now: one word.
+	// Reason Why the entry has its present state.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Became The `id` of the entry that a malformed one was read as.
-	Became string `json:"became,omitempty,omitzero"`
+	// ReparsedAs The `id` of the entry that a malformed message continues as.
+	ReparsedAs string `json:"reparsed_as,omitempty,omitzero"`
 }
 
-// RedriveItemResult What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
-// and is the entry `became`. Else why it was left alone.
+// RedriveItemResult The result of the item; absent before it is processed. `redriven`: it is sent again. `reparsed`: a malformed
+// message could be parsed, and continues as the entry `reparsed_as`. Any other value says why it was skipped.
 type RedriveItemResult string
 
 // RedriveList defines model for RedriveList.
@@ -712,83 +624,55 @@ type RedriveList struct {
 	Next string `json:"next,omitempty,omitzero"`
 }
 
-// RedriveReport Example: {"duplicate_rate":0.5,"items":[{"entry":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"accepted","result":"reopened","state":"sent"},{"entry":"cmVtLTE4NDMAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"late_acceptance","result":"already_sent","state":"sent"}],"redrive":{"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."},"sent_share":1,"tally":{"dropped":0,"expired":0,"failed":{},"obsolete":0,"pending":0,"sent":1,"skipped":{"already_sent":1},"unknown":0,"waiting":0}}
+// RedriveReport Example: {"counts":{"dropped":0,"expired":0,"failed":{},"obsolete":0,"pending":0,"sent":1,"skipped":{"already_sent":1},"unknown":0,"waiting":0},"duplicate_rate":0.5,"items":[{"entry":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"accepted","result":"redriven","state":"sent"},{"entry":"cmVtLTE4NDMAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"late_acceptance","result":"already_sent","state":"sent"}],"redrive":{"actor":"oncall","created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"reason":"The template is repaired.","request":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is repaired."},"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z"},"sent_share":1}
 type RedriveReport struct {
-	// Redrive Absent of a dry run.
-	Redrive Redrive `json:"redrive,omitempty,omitzero"`
+	// Redrive Absent in a dry run.
+	Redrive Redrive       `json:"redrive,omitempty,omitzero"`
+	Counts  RedriveCounts `json:"counts"`
 
-	// Tally The items, counted by what became of them and of their entries since.
-	Tally RedriveTally `json:"tally"`
-
-	// SentShare Of what was put to work, the share that is sent; 0 where nothing was.
+	// SentShare Share of the redriven items that is sent; 0 where nothing was redriven.
 	SentShare float64 `json:"sent_share"`
 
-	// DuplicateRate Of what had a turn, the share that had been sent already, and was not again; 0 where nothing had one.
+	// DuplicateRate Share of the processed items that had been sent already, and were skipped; 0 where nothing was processed.
 	DuplicateRate float64       `json:"duplicate_rate"`
 	Items         []RedriveItem `json:"items"`
 }
 
-// RedriveRequest Either `filter` or `ids`.
+// RedriveRequest Exactly one of `filter` and `ids` is required.
 //
 // Example: {"deadline":"2031-03-05T09:00:00Z","filter":{"class":"exhausted","provider":"mail"},"limit":50,"rate":5,"reason":"The provider is back."}
 type RedriveRequest struct {
-	// Filter Which dead letters; at least one member.
 	Filter RedriveFilter `json:"filter,omitempty,omitzero"`
 
-	// Ids Entries by their `id`, each once; no more than `limit`, where it is given.
+	// Ids The `id` of each entry, without repeats; no more than `limit`, where that is given.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
-	// Limit Items at most: 100 of a filter where it is not given, and never more than the configuration allows.
+	// Limit Maximum number of items. Default for a filter: 100. Never more than the configuration allows.
 	Limit int `json:"limit,omitempty,omitzero"`
 
-	// Rate Items a second.
+	// Rate Items per second.
 	Rate float64 `json:"rate,omitempty,omitzero"`
 
-	// Deadline A new deadline that each item is granted, in the future; without it each keeps its own.
+	// Deadline A new deadline for every item, in the future; without it each keeps its own.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
-	// Permanent The class permanent is meant too; a filter for that class says so by itself.
+	// Permanent Include class `permanent`; a filter for that class implies it.
 	Permanent bool `json:"permanent,omitempty,omitzero"`
 
-	// DryRun Nothing is written, and what would become of each item is told.
+	// DryRun Write nothing, and return the result that each item would have.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Reason In the caller's words, on one line; the audit shows it. No recipient belongs in it.
+	// Reason One line of text, shown in the audit log. Must not contain a recipient.
 	Reason string `json:"reason"`
 }
 
-// RedriveTally The items, counted by what became of them and of their entries since.
-type RedriveTally struct {
-	// Waiting Without a turn yet.
-	Waiting int `json:"waiting"`
-
-	// Skipped Left alone, by why.
-	Skipped map[string]int `json:"skipped"`
-
-	// Sent Put to work, and sent.
-	Sent int `json:"sent"`
-
-	// Pending Put to work, and waiting or on their way.
-	Pending int `json:"pending"`
-
-	// Unknown Put to work, and may have been sent: for reconciliation.
-	Unknown int `json:"unknown"`
-
-	// Obsolete Put to work, and not wanted any more.
-	Obsolete int `json:"obsolete"`
-
-	// Expired Put to work, and too late.
-	Expired int `json:"expired"`
-
-	// Dropped Put to work, and cancelled, discarded or erased since.
-	Dropped int `json:"dropped"`
-
-	// Failed Put to work, and dead again, by class.
-	Failed map[string]int `json:"failed"`
+// RedriveResponse defines model for RedriveResponse.
+type RedriveResponse struct {
+	union json.RawMessage
 }
 
-// Reminder What is to be said, to whom, on which channel, by when. One of `reminder_id` and `reservation_id` is
-// required; where only the second is given, it is the reminder's id too.
+// Reminder What to send, to whom, on which channel, and until when. One of `reminder_id` and `reservation_id` is required;
+// where only `reservation_id` is given, it is also the `reminder_id`.
 //
 // Example: {"channel":"email","content":{"html":"\u003cp\u003eIt is held until 09:10.\u003c/p\u003e","subject":"Your seat is about to expire","text":"It is held until 09:10."},"correlation_id":"req-5f","created_at":"2031-03-04T08:55:00Z","deadline":"2031-03-04T09:10:00Z","metadata":{"course":"algebra-1"},"not_before":"2031-03-04T09:00:00Z","reminder_id":"rem-1842","reservation_id":"seat-1842","to":"ada@example.org","type":"seat_expiring","user_id":"u-77"}
 type Reminder struct {
@@ -798,96 +682,163 @@ type Reminder struct {
 	Channel       string `json:"channel"`
 	UserID        string `json:"user_id,omitempty,omitzero"`
 
-	// To The recipient, in the channel's own terms.
+	// To The recipient, in the format of the channel.
 	To string `json:"to"`
 
-	// Content Passed to the provider as it is.
+	// Content Passed to the provider unchanged.
 	Content map[string]interface{} `json:"content"`
 
-	// CreatedAt When it was asked for; its age counts from here.
+	// CreatedAt When it was requested; its age counts from here.
 	CreatedAt time.Time `json:"created_at,omitempty,omitzero"`
 
-	// NotBefore Not sent before.
+	// NotBefore Not sent before this time.
 	NotBefore time.Time `json:"not_before,omitempty,omitzero"`
 
-	// Deadline Not sent after; the type's own deadline may end it earlier. The first request's stands.
+	// Deadline Not sent after this time. The deadline of the type may be earlier. Later requests cannot change it.
 	Deadline      time.Time         `json:"deadline,omitempty,omitzero"`
 	CorrelationID string            `json:"correlation_id,omitempty,omitzero"`
 	Metadata      map[string]string `json:"metadata,omitempty,omitzero"`
 }
 
-// Resolution Example: {"reason":"The provider's log has it.","receipt":"r-1","verdict":"sent","version":3}
+// Resolution Example: {"reason":"The provider's log shows the message.","receipt":"r-1","verdict":"sent","version":3}
 type Resolution struct {
 	Verdict ResolutionVerdict `json:"verdict"`
 
-	// Reason In the caller's words, on one line; the audit and the story show it. No recipient belongs in it.
+	// Reason One line of text, shown in the audit log and in the detail of the entry. Must not contain a recipient.
 	Reason string `json:"reason"`
 
-	// Version The entry's `version` as the caller saw it.
+	// Version The `version` of the entry that the decision is based on.
 	Version int64 `json:"version"`
 
-	// Receipt With `sent` alone: the provider's id for the message.
+	// Receipt With verdict `sent` only: the provider's id for the message.
 	Receipt string `json:"receipt,omitempty,omitzero"`
 }
 
 // ResolutionVerdict defines model for Resolution.Verdict.
 type ResolutionVerdict string
 
-// Run A run that a person started, as far as it has come.
+// RunRequest Example: {"reason":"The provider has ended its outage."}
+type RunRequest struct {
+	// Reason One line of text, shown in the audit log. Must not contain a recipient.
+	Reason string `json:"reason"`
+}
+
+// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and is not repeated
+// without a decision. `sent`: the provider accepted it. `dead`: a dead letter. `dropped`: no longer wanted.
+type State string
+
+// SweepRun A run that an operator started, with its progress.
 //
-// Example: {"asked":0,"failed":0,"started":"2031-03-04T09:05:00Z","unknown":0,"who":"oncall"}
-type Run struct {
-	// Who The caller's name.
-	Who     string    `json:"who"`
+// Example: {"actor":"oncall","failed":0,"lookups":0,"started":"2031-03-04T09:05:00Z","unknown":0}
+type SweepRun struct {
+	// Actor The name of the caller who started it.
+	Actor   string    `json:"actor"`
 	Started time.Time `json:"started"`
 
 	// Finished Absent while it runs.
 	Finished time.Time `json:"finished,omitempty,omitzero"`
 
-	// Unknown Entries passed over.
+	// Unknown Entries seen.
 	Unknown int `json:"unknown"`
 
-	// Asked Questions put to their providers.
-	Asked int `json:"asked"`
+	// Lookups Lookups made.
+	Lookups int `json:"lookups"`
 
-	// Failed Entries that could not be asked about or written.
+	// Failed Entries whose lookup or write failed.
 	Failed int `json:"failed"`
 }
 
-// RunRequest Example: {"reason":"The provider says that its outage is over."}
-type RunRequest struct {
-	// Reason In the caller's words, on one line; the audit shows it.
+// TimelineEvent One event of an entry's timeline.
+type TimelineEvent struct {
+	// Version The version of the entry that this event created.
+	Version int64     `json:"version"`
+	At      time.Time `json:"at"`
+
+	// Kind `attempt`: a call was completed. `lease_expired`: the process that made a call stopped responding. `late`:
+	// its result came after the entry had changed. `decision`: the entry changed without a call. `lookup`: the
+	// provider was asked whether it had accepted the message. `status`: the provider sent a status event.
+	Kind TimelineEventKind `json:"kind"`
+
+	// Text The event as a sentence.
+	Text   string `json:"text"`
+	State  State  `json:"state"`
 	Reason string `json:"reason"`
+
+	// Attempt The number of the attempt.
+	Attempt  int    `json:"attempt,omitempty,omitzero"`
+	Provider string `json:"provider,omitempty,omitzero"`
+
+	// Outcome What the call proved.
+	Outcome TimelineEventOutcome `json:"outcome,omitempty,omitzero"`
+
+	// Status The provider's HTTP status or SMTP reply code.
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Code The provider's code.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Cause What happened, as a code of this gateway.
+	Cause   string `json:"cause,omitempty,omitzero"`
+	Receipt string `json:"receipt,omitempty,omitzero"`
+
+	// RequestID The provider's id for the request.
+	RequestID string `json:"request_id,omitempty,omitzero"`
+
+	// RetryAfterSeconds How long the provider asked to wait.
+	RetryAfterSeconds int       `json:"retry_after_seconds,omitempty,omitzero"`
+	Started           time.Time `json:"started,omitempty,omitzero"`
+	Finished          time.Time `json:"finished,omitempty,omitzero"`
+
+	// Origin What triggered the event: `push`, `api`, `worker`, `reconcile`, `operator`, `provider`, `redrive` or `purge`.
+	Origin string `json:"origin,omitempty,omitzero"`
+
+	// Source The push source, the caller or the provider; for a redrive, its actor.
+	Source string `json:"source,omitempty,omitzero"`
+
+	// MessageID The broker's id of the message, the provider's id of the status event, or the id of the redrive.
+	MessageID string `json:"message_id,omitempty,omitzero"`
+
+	// DeliveryCount The broker's delivery counter.
+	DeliveryCount int `json:"delivery_count,omitempty,omitzero"`
 }
 
-// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-// wanted any more.
-type State string
+// TimelineEventKind `attempt`: a call was completed. `lease_expired`: the process that made a call stopped responding. `late`:
+// its result came after the entry had changed. `decision`: the entry changed without a call. `lookup`: the
+// provider was asked whether it had accepted the message. `status`: the provider sent a status event.
+type TimelineEventKind string
 
-// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"payload":{"masked":true,"to":"a***@example.org"},"send_key":"c9adcbacd3de5d4a10a5db354e16a65fc5086bb4ca21f48ee3320726db6be1cd","timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
-type Story struct {
-	// Entry The ledger's one row for an identity.
-	//
-	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
+// TimelineEventOutcome What the call proved.
+type TimelineEventOutcome string
+
+// UnresolvedEntry An entry that may have been sent, with its timeline as evidence.
+type UnresolvedEntry struct {
 	Entry Entry `json:"entry"`
 
-	// Faults Of a malformed dead letter: what was wrong, one line each.
-	Faults []string `json:"faults,omitempty,omitzero"`
+	// WaitsFor `provider`: a lookup is scheduled. `operator`: no lookup is scheduled, and an operator must resolve it.
+	WaitsFor UnresolvedEntryWaitsFor `json:"waits_for"`
 
-	// Payload What it carries; absent where it carries nothing any more, or never did.
-	Payload Payload `json:"payload,omitempty,omitzero"`
+	// LookupsNotFound Number of lookups in a row that were answered with "not found", which is no proof.
+	LookupsNotFound int `json:"lookups_not_found"`
 
-	// PayloadPurged What it carried is not kept any longer, or was erased.
-	PayloadPurged bool       `json:"payload_purged,omitempty,omitzero"`
-	Timeline      []Line     `json:"timeline"`
-	Conflicts     []Conflict `json:"conflicts"`
+	// NextLookup Time of the next lookup.
+	NextLookup time.Time `json:"next_lookup,omitempty,omitzero"`
 
-	// Acts What people decided about it.
-	Acts []Act `json:"acts"`
+	// Evidence Its timeline, as in the detail of the entry.
+	Evidence []TimelineEvent `json:"evidence"`
+}
 
-	// SendKey The key that its provider got with each attempt, and may be searched by.
-	SendKey string `json:"send_key"`
+// UnresolvedEntryWaitsFor `provider`: a lookup is scheduled. `operator`: no lookup is scheduled, and an operator must resolve it.
+type UnresolvedEntryWaitsFor string
+
+// UnresolvedList Example: {"items":[{"entry":{"attempts":1,"channel":"email","class":"unknown","deliveries":1,"doubt_since":"2031-03-04T09:00:00Z","first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lease_expirations":0,"provider":"mail","reason":"unanswered","reminder_id":"rem-1842","state":"unknown","type":"seat_expiring","updated":"2031-03-04T09:00:20.2Z","version":3},"evidence":[{"at":"2031-03-04T09:00:10Z","attempt":1,"cause":"timeout","delivery_count":1,"finished":"2031-03-04T09:00:10Z","kind":"attempt","message_id":"m-9","origin":"push","outcome":"unknown","provider":"mail","reason":"unanswered","source":"reservations","started":"2031-03-04T09:00:00Z","state":"unknown","text":"Attempt 1 at mail ended without a readable answer (timeout), so it is unknown whether it was accepted; it is not repeated without a decision.","version":2},{"at":"2031-03-04T09:00:20.2Z","finished":"2031-03-04T09:00:20.2Z","kind":"lookup","origin":"reconcile","provider":"mail","reason":"not_found","started":"2031-03-04T09:00:20Z","state":"unknown","status":404,"text":"Lookup at mail: not found (404), which does not prove that it was not sent; it may have been sent, and is not repeated without a decision; the next lookup is due at 2031-03-04T09:01:20Z.","version":3}],"lookups_not_found":1,"next_lookup":"2031-03-04T09:01:20.2Z","waits_for":"provider"}],"last_run":{"actor":"oncall","failed":0,"finished":"2031-03-04T08:00:02Z","lookups":10,"started":"2031-03-04T08:00:00Z","unknown":12}}
+type UnresolvedList struct {
+	Items []UnresolvedEntry `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
+
+	// LastRun The last run that was started on this replica.
+	LastRun SweepRun `json:"last_run,omitempty,omitzero"`
 }
 
 // Word defines model for Word.
@@ -955,20 +906,20 @@ type UnsupportedMediaType = Problem
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// By The caller's name.
-	By *Word `form:"by,omitempty" json:"by,omitempty"`
+	// Actor The name of the caller who acted.
+	Actor *Word `form:"actor,omitempty" json:"actor,omitempty"`
 
-	// Verb As in `what`, word for word.
-	Verb *Word `form:"verb,omitempty" json:"verb,omitempty"`
+	// Action The exact `action`.
+	Action *Word `form:"action,omitempty" json:"action,omitempty"`
 
-	// From Done at or after.
+	// From At or after this time.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Done before.
+	// To Before this time.
 	To    *time.Time `form:"to,omitempty" json:"to,omitempty"`
 	Limit *int       `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	// Cursor The `next` of the previous page, with the same filters. It is opaque and signed.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
@@ -979,25 +930,25 @@ type ListDeadLettersParams struct {
 	UserID        *Word  `form:"user_id,omitempty" json:"user_id,omitempty"`
 	Class         *Class `form:"class,omitempty" json:"class,omitempty"`
 
-	// Type `!malformed` finds what nobody could read.
+	// Type `!malformed` finds messages that could not be parsed.
 	Type     *Word `form:"type,omitempty" json:"type,omitempty"`
 	Channel  *Word `form:"channel,omitempty" json:"channel,omitempty"`
 	Provider *Word `form:"provider,omitempty" json:"provider,omitempty"`
 
-	// Code The provider's own code of the last failure.
+	// Code The provider's code for the last failure.
 	Code *Word `form:"code,omitempty" json:"code,omitempty"`
 
-	// Conflict Only what other content came under; `true` is the only value.
+	// Conflict Only entries with conflicts; `true` is the only value.
 	Conflict *bool `form:"conflict,omitempty" json:"conflict,omitempty"`
 
-	// From First seen at or after.
+	// From First seen at or after this time.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To First seen before.
+	// To First seen before this time.
 	To    *time.Time `form:"to,omitempty" json:"to,omitempty"`
 	Limit *int       `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	// Cursor The `next` of the previous page, with the same filters. It is opaque and signed.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
@@ -1014,25 +965,25 @@ type ListEntriesParams struct {
 	State         *State `form:"state,omitempty" json:"state,omitempty"`
 	Class         *Class `form:"class,omitempty" json:"class,omitempty"`
 
-	// Type `!malformed` finds what nobody could read.
+	// Type `!malformed` finds messages that could not be parsed.
 	Type     *Word `form:"type,omitempty" json:"type,omitempty"`
 	Channel  *Word `form:"channel,omitempty" json:"channel,omitempty"`
 	Provider *Word `form:"provider,omitempty" json:"provider,omitempty"`
 
-	// Code The provider's own code of the last failure.
+	// Code The provider's code for the last failure.
 	Code *Word `form:"code,omitempty" json:"code,omitempty"`
 
-	// Conflict Only what other content came under; `true` is the only value.
+	// Conflict Only entries with conflicts; `true` is the only value.
 	Conflict *bool `form:"conflict,omitempty" json:"conflict,omitempty"`
 
-	// From First seen at or after.
+	// From First seen at or after this time.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To First seen before.
+	// To First seen before this time.
 	To    *time.Time `form:"to,omitempty" json:"to,omitempty"`
 	Limit *int       `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	// Cursor The `next` of the previous page, with the same filters. It is opaque and signed.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
@@ -1040,7 +991,7 @@ type ListEntriesParams struct {
 type ListReconciliationParams struct {
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Cursor The `next` of the page before. It is opaque and signed.
+	// Cursor The `next` of the previous page. It is opaque and signed.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
@@ -1048,13 +999,13 @@ type ListReconciliationParams struct {
 type ListRedrivesParams struct {
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Cursor The `next` of the page before, with the same filters, word for word. It is opaque and signed.
+	// Cursor The `next` of the previous page, with the same filters. It is opaque and signed.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // StartRedriveParams defines parameters for StartRedrive.
 type StartRedriveParams struct {
-	// IdempotencyKey By which a repeated request is known; it stands for one request of the caller for ever.
+	// IdempotencyKey Identifies a repeated request. A caller can use a key for one request only, without time limit.
 	IdempotencyKey *Word `json:"Idempotency-Key,omitempty"`
 }
 
@@ -1065,10 +1016,10 @@ type DiscardDeadLetterJSONRequestBody = DiscardRequest
 type ResolveEntryJSONRequestBody = Resolution
 
 // PauseProviderJSONRequestBody defines body for PauseProvider for application/json ContentType.
-type PauseProviderJSONRequestBody = ActRequest
+type PauseProviderJSONRequestBody = ReasonRequest
 
 // ResumeProviderJSONRequestBody defines body for ResumeProvider for application/json ContentType.
-type ResumeProviderJSONRequestBody = ActRequest
+type ResumeProviderJSONRequestBody = ReasonRequest
 
 // StartReconciliationJSONRequestBody defines body for StartReconciliation for application/json ContentType.
 type StartReconciliationJSONRequestBody = RunRequest
@@ -1077,10 +1028,10 @@ type StartReconciliationJSONRequestBody = RunRequest
 type StartRedriveJSONRequestBody = RedriveRequest
 
 // CancelRedriveJSONRequestBody defines body for CancelRedrive for application/json ContentType.
-type CancelRedriveJSONRequestBody = ActRequest
+type CancelRedriveJSONRequestBody = ReasonRequest
 
 // EraseUserJSONRequestBody defines body for EraseUser for application/json ContentType.
-type EraseUserJSONRequestBody = ActRequest
+type EraseUserJSONRequestBody = ReasonRequest
 
 // RequestReminderJSONRequestBody defines body for RequestReminder for application/json ContentType.
 type RequestReminderJSONRequestBody = Reminder
@@ -1088,22 +1039,22 @@ type RequestReminderJSONRequestBody = Reminder
 // CancelReminderJSONRequestBody defines body for CancelReminder for application/json ContentType.
 type CancelReminderJSONRequestBody = CancelRequest
 
-// AsRedrive returns the union data inside the RedriveAnswer as a Redrive
-func (t RedriveAnswer) AsRedrive() (Redrive, error) {
+// AsRedrive returns the union data inside the RedriveResponse as a Redrive
+func (t RedriveResponse) AsRedrive() (Redrive, error) {
 	var body Redrive
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromRedrive overwrites any union data inside the RedriveAnswer as the provided Redrive
-func (t *RedriveAnswer) FromRedrive(v Redrive) error {
+// FromRedrive overwrites any union data inside the RedriveResponse as the provided Redrive
+func (t *RedriveResponse) FromRedrive(v Redrive) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeRedrive performs a merge with any union data inside the RedriveAnswer, using the provided Redrive
-func (t *RedriveAnswer) MergeRedrive(v Redrive) error {
+// MergeRedrive performs a merge with any union data inside the RedriveResponse, using the provided Redrive
+func (t *RedriveResponse) MergeRedrive(v Redrive) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -1114,22 +1065,22 @@ func (t *RedriveAnswer) MergeRedrive(v Redrive) error {
 	return err
 }
 
-// AsRedriveReport returns the union data inside the RedriveAnswer as a RedriveReport
-func (t RedriveAnswer) AsRedriveReport() (RedriveReport, error) {
+// AsRedriveReport returns the union data inside the RedriveResponse as a RedriveReport
+func (t RedriveResponse) AsRedriveReport() (RedriveReport, error) {
 	var body RedriveReport
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromRedriveReport overwrites any union data inside the RedriveAnswer as the provided RedriveReport
-func (t *RedriveAnswer) FromRedriveReport(v RedriveReport) error {
+// FromRedriveReport overwrites any union data inside the RedriveResponse as the provided RedriveReport
+func (t *RedriveResponse) FromRedriveReport(v RedriveReport) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeRedriveReport performs a merge with any union data inside the RedriveAnswer, using the provided RedriveReport
-func (t *RedriveAnswer) MergeRedriveReport(v RedriveReport) error {
+// MergeRedriveReport performs a merge with any union data inside the RedriveResponse, using the provided RedriveReport
+func (t *RedriveResponse) MergeRedriveReport(v RedriveReport) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -1140,12 +1091,12 @@ func (t *RedriveAnswer) MergeRedriveReport(v RedriveReport) error {
 	return err
 }
 
-func (t RedriveAnswer) MarshalJSON() ([]byte, error) {
+func (t RedriveResponse) MarshalJSON() ([]byte, error) {
 	b, err := t.union.MarshalJSON()
 	return b, err
 }
 
-func (t *RedriveAnswer) UnmarshalJSON(b []byte) error {
+func (t *RedriveResponse) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -1224,48 +1175,48 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// ListAudit List what people did, newest first
+	// ListAudit List audit events, newest first
 	//
-	// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	// From role `operator` on. Events must match all filters. A parameter that is unknown, empty or repeated is an error.
 	//
 	// Corresponds with GET /v1/admin/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDeadLetters List dead letters, newest first
 	//
-	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 	//
 	// Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
 	ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GroupDeadLetters Group dead letters by what they died of, the largest group first
+	// GroupDeadLetters Group dead letters by cause, largest group first
 	//
-	// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+	// From role `support` on. A group has dead letters that probably have the same cause; redrive it with its `class`, `provider`, `code` and `type` as filter.
 	//
 	// Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
 	GroupDeadLetters(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetDeadLetter Tell the story of a dead letter
+	// GetDeadLetter Read the detail of a dead letter
 	//
-	// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+	// From role `support` on. Like `GET /v1/admin/entries/{id}`, but for dead letters only.
 	//
 	// Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
 	GetDeadLetter(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DiscardDeadLetterWithBody Take a dead letter off the lists for good
+	// DiscardDeadLetterWithBody Discard a dead letter
 	//
-	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-	// decision is based on.
+	// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+	// version of the entry that the decision is based on.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
 	DiscardDeadLetterWithBody(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DiscardDeadLetter Take a dead letter off the lists for good
+	// DiscardDeadLetter Discard a dead letter
 	//
-	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-	// decision is based on.
+	// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+	// version of the entry that the decision is based on.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1274,59 +1225,59 @@ type ClientInterface interface {
 
 	// ListEntries List entries, newest first
 	//
-	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 	//
 	// Corresponds with GET /v1/admin/entries (the `ListEntries` operationId).
 	ListEntries(ctx context.Context, params *ListEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetEntry Tell the story of an entry
+	// GetEntry Read the detail of an entry
 	//
-	// From role support on. Every attempt, decision and operator's action, in order.
+	// From role `support` on. The entry with every attempt, decision and operator action, in order.
 	//
 	// Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
 	GetEntry(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResolveEntryWithBody Decide what became of an entry that may have been sent
+	// ResolveEntryWithBody Resolve an entry that may have been sent
 	//
-	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+	// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+	// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+	// second send. `abandoned`: it cannot be found out, and it is not sent again.
 	//
-	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-	// the story) are written together, or neither.
+	// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+	// `audit` of the entry's detail) are written atomically.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
 	ResolveEntryWithBody(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResolveEntry Decide what became of an entry that may have been sent
+	// ResolveEntry Resolve an entry that may have been sent
 	//
-	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+	// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+	// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+	// second send. `abandoned`: it cannot be found out, and it is not sent again.
 	//
-	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-	// the story) are written together, or neither.
+	// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+	// `audit` of the entry's detail) are written atomically.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
 	ResolveEntry(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListProviders Tell how every provider stands
+	// ListProviders List the status of all providers
 	//
-	// From role support on. As this replica knows it; `in_flight` is its own.
+	// From role `support` on. The status is what this replica knows; `in_flight` counts its own calls only.
 	//
 	// Corresponds with GET /v1/admin/providers (the `ListProviders` operationId).
 	ListProviders(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PauseProviderWithBody Stop all calls to a provider
 	//
-	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-	// way go on. All replicas see it within seconds.
+	// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+	// flight go on. All replicas follow within seconds.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1335,57 +1286,57 @@ type ClientInterface interface {
 
 	// PauseProvider Stop all calls to a provider
 	//
-	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-	// way go on. All replicas see it within seconds.
+	// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+	// flight go on. All replicas follow within seconds.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
 	PauseProvider(ctx context.Context, name ProviderName, body PauseProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeProviderWithBody Let calls to a provider go on
+	// ResumeProviderWithBody Allow calls to a provider again
 	//
-	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	// From role `operator` on. This also reopens a gate that was closed for another reason.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
 	ResumeProviderWithBody(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeProvider Let calls to a provider go on
+	// ResumeProvider Allow calls to a provider again
 	//
-	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	// From role `operator` on. This also reopens a gate that was closed for another reason.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
 	ResumeProvider(ctx context.Context, name ProviderName, body ResumeProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListReconciliation List what may have been sent, longest in doubt first
+	// ListReconciliation List unresolved entries, longest in doubt first
 	//
-	// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
-	// provider is asked again at `ask_at`; where it says `person`, an operator decides
-	// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+	// From role `support` on. Lists every `unknown` entry with its timeline as evidence. Where `waits_for` is
+	// `provider`, the next lookup at its provider is made at `next_lookup`. Where it is `operator`, nothing happens
+	// until an operator resolves it (`POST /v1/admin/entries/{id}/resolve`).
 	//
 	// Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
 	ListReconciliation(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StartReconciliationWithBody Ask the providers now
+	// StartReconciliationWithBody Start a reconciliation run
 	//
-	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-	// replica that took it.
+	// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+	// The audit event is written before the run begins. Its progress is `last_run` of
+	// `GET /v1/admin/reconciliation`, on the same replica.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
 	StartReconciliationWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StartReconciliation Ask the providers now
+	// StartReconciliation Start a reconciliation run
 	//
-	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-	// replica that took it.
+	// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+	// The audit event is written before the run begins. Its progress is `last_run` of
+	// `GET /v1/admin/reconciliation`, on the same replica.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1394,53 +1345,55 @@ type ClientInterface interface {
 
 	// ListRedrives List redrives, newest first
 	//
-	// From role support on.
+	// From role `support` on.
 	//
 	// Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
 	ListRedrives(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StartRedriveWithBody Put dead letters to work again
+	// StartRedriveWithBody Redrive dead letters
 	//
-	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-	// message (class `permanent`) is left alone unless that class is asked for by name.
+	// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+	// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+	// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+	// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+	// explicitly.
 	//
-	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-	// redrive that stands.
+	// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+	// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+	// redrive.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
 	StartRedriveWithBody(ctx context.Context, params *StartRedriveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StartRedrive Put dead letters to work again
+	// StartRedrive Redrive dead letters
 	//
-	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-	// message (class `permanent`) is left alone unless that class is asked for by name.
+	// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+	// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+	// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+	// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+	// explicitly.
 	//
-	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-	// redrive that stands.
+	// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+	// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+	// redrive.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
 	StartRedrive(ctx context.Context, params *StartRedriveParams, body StartRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRedrive Report on a redrive
+	// GetRedrive Read the report of a redrive
 	//
-	// From role support on. Its items in their order, each compared with the ledger as it is now.
+	// From role `support` on. Its items in order, each with the present state of its entry.
 	//
 	// Corresponds with GET /v1/admin/redrives/{id} (the `GetRedrive` operationId).
 	GetRedrive(ctx context.Context, id RedriveID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelRedriveWithBody Stop a redrive before its next item
 	//
-	// From role operator on. What it put to work goes on; what had no turn has none.
+	// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1449,74 +1402,74 @@ type ClientInterface interface {
 
 	// CancelRedrive Stop a redrive before its next item
 	//
-	// From role operator on. What it put to work goes on; what had no turn has none.
+	// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
 	CancelRedrive(ctx context.Context, id RedriveID, body CancelRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EraseUserWithBody Erase what is known of a person
+	// EraseUserWithBody Erase the personal data of a user
 	//
-	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+	// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+	// event names the actor, not the user. The request can be repeated, and must be after a 503.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
 	EraseUserWithBody(ctx context.Context, userID UserID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EraseUser Erase what is known of a person
+	// EraseUser Erase the personal data of a user
 	//
-	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+	// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+	// event names the actor, not the user. The request can be repeated, and must be after a 503.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
 	EraseUser(ctx context.Context, userID UserID, body EraseUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RequestReminderWithBody Ask for a reminder
+	// RequestReminderWithBody Request a reminder
 	//
-	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-	// has no provider) or `dropped` too.
+	// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+	// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+	// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+	// `dropped`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/reminders (the `RequestReminder` operationId).
 	RequestReminderWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RequestReminder Ask for a reminder
+	// RequestReminder Request a reminder
 	//
-	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-	// has no provider) or `dropped` too.
+	// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+	// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+	// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+	// `dropped`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/reminders (the `RequestReminder` operationId).
 	RequestReminder(ctx context.Context, body RequestReminderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetReminder See what became of a reminder
+	// GetReminder Read the entries of a reminder
 	//
-	// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
+	// One entry for each type and channel. For every role. Follow a request that was answered 202 here, waiting for `Retry-After` between requests.
 	//
 	// Corresponds with GET /v1/reminders/{reminder_id} (the `GetReminder` operationId).
 	GetReminder(ctx context.Context, reminderID ReminderID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelReminderWithBody Cancel a reminder
 	//
-	// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+	// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+	// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+	// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 	//
-	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-	// undo, and no later attempt will be made until a person decides otherwise.
+	// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+	// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1525,12 +1478,12 @@ type ClientInterface interface {
 
 	// CancelReminder Cancel a reminder
 	//
-	// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+	// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+	// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+	// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 	//
-	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-	// undo, and no later attempt will be made until a person decides otherwise.
+	// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+	// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1538,9 +1491,9 @@ type ClientInterface interface {
 	CancelReminder(ctx context.Context, reminderID ReminderID, body CancelReminderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// ListAudit List what people did, newest first
+// ListAudit List audit events, newest first
 //
-// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+// From role `operator` on. Events must match all filters. A parameter that is unknown, empty or repeated is an error.
 //
 // Corresponds with GET /v1/admin/audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1557,7 +1510,7 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 
 // ListDeadLetters List dead letters, newest first
 //
-// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 //
 // Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
 func (c *Client) ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1572,9 +1525,9 @@ func (c *Client) ListDeadLetters(ctx context.Context, params *ListDeadLettersPar
 	return c.Client.Do(req)
 }
 
-// GroupDeadLetters Group dead letters by what they died of, the largest group first
+// GroupDeadLetters Group dead letters by cause, largest group first
 //
-// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+// From role `support` on. A group has dead letters that probably have the same cause; redrive it with its `class`, `provider`, `code` and `type` as filter.
 //
 // Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
 func (c *Client) GroupDeadLetters(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1589,9 +1542,9 @@ func (c *Client) GroupDeadLetters(ctx context.Context, params *GroupDeadLettersP
 	return c.Client.Do(req)
 }
 
-// GetDeadLetter Tell the story of a dead letter
+// GetDeadLetter Read the detail of a dead letter
 //
-// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+// From role `support` on. Like `GET /v1/admin/entries/{id}`, but for dead letters only.
 //
 // Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
 func (c *Client) GetDeadLetter(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1606,10 +1559,10 @@ func (c *Client) GetDeadLetter(ctx context.Context, id EntryID, reqEditors ...Re
 	return c.Client.Do(req)
 }
 
-// DiscardDeadLetterWithBody Take a dead letter off the lists for good
+// DiscardDeadLetterWithBody Discard a dead letter
 //
-// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-// decision is based on.
+// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+// version of the entry that the decision is based on.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1626,10 +1579,10 @@ func (c *Client) DiscardDeadLetterWithBody(ctx context.Context, id EntryID, cont
 	return c.Client.Do(req)
 }
 
-// DiscardDeadLetter Take a dead letter off the lists for good
+// DiscardDeadLetter Discard a dead letter
 //
-// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-// decision is based on.
+// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+// version of the entry that the decision is based on.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1648,7 +1601,7 @@ func (c *Client) DiscardDeadLetter(ctx context.Context, id EntryID, body Discard
 
 // ListEntries List entries, newest first
 //
-// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 //
 // Corresponds with GET /v1/admin/entries (the `ListEntries` operationId).
 func (c *Client) ListEntries(ctx context.Context, params *ListEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1663,9 +1616,9 @@ func (c *Client) ListEntries(ctx context.Context, params *ListEntriesParams, req
 	return c.Client.Do(req)
 }
 
-// GetEntry Tell the story of an entry
+// GetEntry Read the detail of an entry
 //
-// From role support on. Every attempt, decision and operator's action, in order.
+// From role `support` on. The entry with every attempt, decision and operator action, in order.
 //
 // Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
 func (c *Client) GetEntry(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1680,15 +1633,15 @@ func (c *Client) GetEntry(ctx context.Context, id EntryID, reqEditors ...Request
 	return c.Client.Do(req)
 }
 
-// ResolveEntryWithBody Decide what became of an entry that may have been sent
+// ResolveEntryWithBody Resolve an entry that may have been sent
 //
-// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+// second send. `abandoned`: it cannot be found out, and it is not sent again.
 //
-// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-// the story) are written together, or neither.
+// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+// `audit` of the entry's detail) are written atomically.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1705,15 +1658,15 @@ func (c *Client) ResolveEntryWithBody(ctx context.Context, id EntryID, contentTy
 	return c.Client.Do(req)
 }
 
-// ResolveEntry Decide what became of an entry that may have been sent
+// ResolveEntry Resolve an entry that may have been sent
 //
-// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+// second send. `abandoned`: it cannot be found out, and it is not sent again.
 //
-// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-// the story) are written together, or neither.
+// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+// `audit` of the entry's detail) are written atomically.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1730,9 +1683,9 @@ func (c *Client) ResolveEntry(ctx context.Context, id EntryID, body ResolveEntry
 	return c.Client.Do(req)
 }
 
-// ListProviders Tell how every provider stands
+// ListProviders List the status of all providers
 //
-// From role support on. As this replica knows it; `in_flight` is its own.
+// From role `support` on. The status is what this replica knows; `in_flight` counts its own calls only.
 //
 // Corresponds with GET /v1/admin/providers (the `ListProviders` operationId).
 func (c *Client) ListProviders(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1749,8 +1702,8 @@ func (c *Client) ListProviders(ctx context.Context, reqEditors ...RequestEditorF
 
 // PauseProviderWithBody Stop all calls to a provider
 //
-// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-// way go on. All replicas see it within seconds.
+// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+// flight go on. All replicas follow within seconds.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1769,8 +1722,8 @@ func (c *Client) PauseProviderWithBody(ctx context.Context, name ProviderName, c
 
 // PauseProvider Stop all calls to a provider
 //
-// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-// way go on. All replicas see it within seconds.
+// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+// flight go on. All replicas follow within seconds.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1787,9 +1740,9 @@ func (c *Client) PauseProvider(ctx context.Context, name ProviderName, body Paus
 	return c.Client.Do(req)
 }
 
-// ResumeProviderWithBody Let calls to a provider go on
+// ResumeProviderWithBody Allow calls to a provider again
 //
-// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+// From role `operator` on. This also reopens a gate that was closed for another reason.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1806,9 +1759,9 @@ func (c *Client) ResumeProviderWithBody(ctx context.Context, name ProviderName, 
 	return c.Client.Do(req)
 }
 
-// ResumeProvider Let calls to a provider go on
+// ResumeProvider Allow calls to a provider again
 //
-// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+// From role `operator` on. This also reopens a gate that was closed for another reason.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1825,11 +1778,11 @@ func (c *Client) ResumeProvider(ctx context.Context, name ProviderName, body Res
 	return c.Client.Do(req)
 }
 
-// ListReconciliation List what may have been sent, longest in doubt first
+// ListReconciliation List unresolved entries, longest in doubt first
 //
-// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
-// provider is asked again at `ask_at`; where it says `person`, an operator decides
-// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+// From role `support` on. Lists every `unknown` entry with its timeline as evidence. Where `waits_for` is
+// `provider`, the next lookup at its provider is made at `next_lookup`. Where it is `operator`, nothing happens
+// until an operator resolves it (`POST /v1/admin/entries/{id}/resolve`).
 //
 // Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
 func (c *Client) ListReconciliation(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1844,11 +1797,11 @@ func (c *Client) ListReconciliation(ctx context.Context, params *ListReconciliat
 	return c.Client.Do(req)
 }
 
-// StartReconciliationWithBody Ask the providers now
+// StartReconciliationWithBody Start a reconciliation run
 //
-// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-// replica that took it.
+// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+// The audit event is written before the run begins. Its progress is `last_run` of
+// `GET /v1/admin/reconciliation`, on the same replica.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1865,11 +1818,11 @@ func (c *Client) StartReconciliationWithBody(ctx context.Context, contentType st
 	return c.Client.Do(req)
 }
 
-// StartReconciliation Ask the providers now
+// StartReconciliation Start a reconciliation run
 //
-// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-// replica that took it.
+// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+// The audit event is written before the run begins. Its progress is `last_run` of
+// `GET /v1/admin/reconciliation`, on the same replica.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1888,7 +1841,7 @@ func (c *Client) StartReconciliation(ctx context.Context, body StartReconciliati
 
 // ListRedrives List redrives, newest first
 //
-// From role support on.
+// From role `support` on.
 //
 // Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
 func (c *Client) ListRedrives(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1903,16 +1856,17 @@ func (c *Client) ListRedrives(ctx context.Context, params *ListRedrivesParams, r
 	return c.Client.Do(req)
 }
 
-// StartRedriveWithBody Put dead letters to work again
+// StartRedriveWithBody Redrive dead letters
 //
-// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-// message (class `permanent`) is left alone unless that class is asked for by name.
+// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+// explicitly.
 //
-// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-// redrive that stands.
+// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+// redrive.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1929,16 +1883,17 @@ func (c *Client) StartRedriveWithBody(ctx context.Context, params *StartRedriveP
 	return c.Client.Do(req)
 }
 
-// StartRedrive Put dead letters to work again
+// StartRedrive Redrive dead letters
 //
-// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-// message (class `permanent`) is left alone unless that class is asked for by name.
+// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+// explicitly.
 //
-// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-// redrive that stands.
+// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+// redrive.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1955,9 +1910,9 @@ func (c *Client) StartRedrive(ctx context.Context, params *StartRedriveParams, b
 	return c.Client.Do(req)
 }
 
-// GetRedrive Report on a redrive
+// GetRedrive Read the report of a redrive
 //
-// From role support on. Its items in their order, each compared with the ledger as it is now.
+// From role `support` on. Its items in order, each with the present state of its entry.
 //
 // Corresponds with GET /v1/admin/redrives/{id} (the `GetRedrive` operationId).
 func (c *Client) GetRedrive(ctx context.Context, id RedriveID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1974,7 +1929,7 @@ func (c *Client) GetRedrive(ctx context.Context, id RedriveID, reqEditors ...Req
 
 // CancelRedriveWithBody Stop a redrive before its next item
 //
-// From role operator on. What it put to work goes on; what had no turn has none.
+// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1993,7 +1948,7 @@ func (c *Client) CancelRedriveWithBody(ctx context.Context, id RedriveID, conten
 
 // CancelRedrive Stop a redrive before its next item
 //
-// From role operator on. What it put to work goes on; what had no turn has none.
+// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2010,11 +1965,11 @@ func (c *Client) CancelRedrive(ctx context.Context, id RedriveID, body CancelRed
 	return c.Client.Do(req)
 }
 
-// EraseUserWithBody Erase what is known of a person
+// EraseUserWithBody Erase the personal data of a user
 //
-// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+// event names the actor, not the user. The request can be repeated, and must be after a 503.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2031,11 +1986,11 @@ func (c *Client) EraseUserWithBody(ctx context.Context, userID UserID, contentTy
 	return c.Client.Do(req)
 }
 
-// EraseUser Erase what is known of a person
+// EraseUser Erase the personal data of a user
 //
-// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+// event names the actor, not the user. The request can be repeated, and must be after a 503.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2052,12 +2007,12 @@ func (c *Client) EraseUser(ctx context.Context, userID UserID, body EraseUserJSO
 	return c.Client.Do(req)
 }
 
-// RequestReminderWithBody Ask for a reminder
+// RequestReminderWithBody Request a reminder
 //
-// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-// has no provider) or `dropped` too.
+// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+// `dropped`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2074,12 +2029,12 @@ func (c *Client) RequestReminderWithBody(ctx context.Context, contentType string
 	return c.Client.Do(req)
 }
 
-// RequestReminder Ask for a reminder
+// RequestReminder Request a reminder
 //
-// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-// has no provider) or `dropped` too.
+// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+// `dropped`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2096,9 +2051,9 @@ func (c *Client) RequestReminder(ctx context.Context, body RequestReminderJSONRe
 	return c.Client.Do(req)
 }
 
-// GetReminder See what became of a reminder
+// GetReminder Read the entries of a reminder
 //
-// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
+// One entry for each type and channel. For every role. Follow a request that was answered 202 here, waiting for `Retry-After` between requests.
 //
 // Corresponds with GET /v1/reminders/{reminder_id} (the `GetReminder` operationId).
 func (c *Client) GetReminder(ctx context.Context, reminderID ReminderID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2115,12 +2070,12 @@ func (c *Client) GetReminder(ctx context.Context, reminderID ReminderID, reqEdit
 
 // CancelReminderWithBody Cancel a reminder
 //
-// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 //
-// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-// undo, and no later attempt will be made until a person decides otherwise.
+// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2139,12 +2094,12 @@ func (c *Client) CancelReminderWithBody(ctx context.Context, reminderID Reminder
 
 // CancelReminder Cancel a reminder
 //
-// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 //
-// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-// undo, and no later attempt will be made until a person decides otherwise.
+// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2189,9 +2144,9 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.By != nil {
+		if params.Actor != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "by", *params.By, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "actor", *params.Actor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -2201,9 +2156,9 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 
 		}
 
-		if params.Verb != nil {
+		if params.Action != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verb", *params.Verb, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "action", *params.Action, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3540,9 +3495,9 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
-	// ListAuditWithResponse List what people did, newest first
+	// ListAuditWithResponse List audit events, newest first
 	//
-	// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	// From role `operator` on. Events must match all filters. A parameter that is unknown, empty or repeated is an error.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3551,45 +3506,45 @@ type ClientWithResponsesInterface interface {
 
 	// ListDeadLettersWithResponse List dead letters, newest first
 	//
-	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/dead-letters (the `ListDeadLetters` operationId).
 	ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
 
-	// GroupDeadLettersWithResponse Group dead letters by what they died of, the largest group first
+	// GroupDeadLettersWithResponse Group dead letters by cause, largest group first
 	//
-	// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+	// From role `support` on. A group has dead letters that probably have the same cause; redrive it with its `class`, `provider`, `code` and `type` as filter.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/dead-letters/groups (the `GroupDeadLetters` operationId).
 	GroupDeadLettersWithResponse(ctx context.Context, params *GroupDeadLettersParams, reqEditors ...RequestEditorFn) (*GroupDeadLettersResponse, error)
 
-	// GetDeadLetterWithResponse Tell the story of a dead letter
+	// GetDeadLetterWithResponse Read the detail of a dead letter
 	//
-	// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+	// From role `support` on. Like `GET /v1/admin/entries/{id}`, but for dead letters only.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/dead-letters/{id} (the `GetDeadLetter` operationId).
 	GetDeadLetterWithResponse(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*GetDeadLetterResponse, error)
 
-	// DiscardDeadLetterWithBodyWithResponse Take a dead letter off the lists for good
+	// DiscardDeadLetterWithBodyWithResponse Discard a dead letter
 	//
-	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-	// decision is based on.
+	// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+	// version of the entry that the decision is based on.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/dead-letters/{id}/discard (the `DiscardDeadLetter` operationId).
 	DiscardDeadLetterWithBodyWithResponse(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiscardDeadLetterResponse, error)
 
-	// DiscardDeadLetterWithResponse Take a dead letter off the lists for good
+	// DiscardDeadLetterWithResponse Discard a dead letter
 	//
-	// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-	// decision is based on.
+	// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+	// version of the entry that the decision is based on.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3598,55 +3553,55 @@ type ClientWithResponsesInterface interface {
 
 	// ListEntriesWithResponse List entries, newest first
 	//
-	// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+	// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/entries (the `ListEntries` operationId).
 	ListEntriesWithResponse(ctx context.Context, params *ListEntriesParams, reqEditors ...RequestEditorFn) (*ListEntriesResponse, error)
 
-	// GetEntryWithResponse Tell the story of an entry
+	// GetEntryWithResponse Read the detail of an entry
 	//
-	// From role support on. Every attempt, decision and operator's action, in order.
+	// From role `support` on. The entry with every attempt, decision and operator action, in order.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/entries/{id} (the `GetEntry` operationId).
 	GetEntryWithResponse(ctx context.Context, id EntryID, reqEditors ...RequestEditorFn) (*GetEntryResponse, error)
 
-	// ResolveEntryWithBodyWithResponse Decide what became of an entry that may have been sent
+	// ResolveEntryWithBodyWithResponse Resolve an entry that may have been sent
 	//
-	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+	// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+	// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+	// second send. `abandoned`: it cannot be found out, and it is not sent again.
 	//
-	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-	// the story) are written together, or neither.
+	// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+	// `audit` of the entry's detail) are written atomically.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
 	ResolveEntryWithBodyWithResponse(ctx context.Context, id EntryID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error)
 
-	// ResolveEntryWithResponse Decide what became of an entry that may have been sent
+	// ResolveEntryWithResponse Resolve an entry that may have been sent
 	//
-	// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-	// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-	// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-	// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+	// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+	// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+	// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+	// second send. `abandoned`: it cannot be found out, and it is not sent again.
 	//
-	// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-	// the story) are written together, or neither.
+	// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+	// `audit` of the entry's detail) are written atomically.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/entries/{id}/resolve (the `ResolveEntry` operationId).
 	ResolveEntryWithResponse(ctx context.Context, id EntryID, body ResolveEntryJSONRequestBody, reqEditors ...RequestEditorFn) (*ResolveEntryResponse, error)
 
-	// ListProvidersWithResponse Tell how every provider stands
+	// ListProvidersWithResponse List the status of all providers
 	//
-	// From role support on. As this replica knows it; `in_flight` is its own.
+	// From role `support` on. The status is what this replica knows; `in_flight` counts its own calls only.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3655,8 +3610,8 @@ type ClientWithResponsesInterface interface {
 
 	// PauseProviderWithBodyWithResponse Stop all calls to a provider
 	//
-	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-	// way go on. All replicas see it within seconds.
+	// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+	// flight go on. All replicas follow within seconds.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3665,59 +3620,59 @@ type ClientWithResponsesInterface interface {
 
 	// PauseProviderWithResponse Stop all calls to a provider
 	//
-	// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-	// way go on. All replicas see it within seconds.
+	// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+	// flight go on. All replicas follow within seconds.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/providers/{name}/pause (the `PauseProvider` operationId).
 	PauseProviderWithResponse(ctx context.Context, name ProviderName, body PauseProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseProviderResponse, error)
 
-	// ResumeProviderWithBodyWithResponse Let calls to a provider go on
+	// ResumeProviderWithBodyWithResponse Allow calls to a provider again
 	//
-	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	// From role `operator` on. This also reopens a gate that was closed for another reason.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
 	ResumeProviderWithBodyWithResponse(ctx context.Context, name ProviderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeProviderResponse, error)
 
-	// ResumeProviderWithResponse Let calls to a provider go on
+	// ResumeProviderWithResponse Allow calls to a provider again
 	//
-	// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+	// From role `operator` on. This also reopens a gate that was closed for another reason.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/providers/{name}/resume (the `ResumeProvider` operationId).
 	ResumeProviderWithResponse(ctx context.Context, name ProviderName, body ResumeProviderJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeProviderResponse, error)
 
-	// ListReconciliationWithResponse List what may have been sent, longest in doubt first
+	// ListReconciliationWithResponse List unresolved entries, longest in doubt first
 	//
-	// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
-	// provider is asked again at `ask_at`; where it says `person`, an operator decides
-	// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+	// From role `support` on. Lists every `unknown` entry with its timeline as evidence. Where `waits_for` is
+	// `provider`, the next lookup at its provider is made at `next_lookup`. Where it is `operator`, nothing happens
+	// until an operator resolves it (`POST /v1/admin/entries/{id}/resolve`).
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/reconciliation (the `ListReconciliation` operationId).
 	ListReconciliationWithResponse(ctx context.Context, params *ListReconciliationParams, reqEditors ...RequestEditorFn) (*ListReconciliationResponse, error)
 
-	// StartReconciliationWithBodyWithResponse Ask the providers now
+	// StartReconciliationWithBodyWithResponse Start a reconciliation run
 	//
-	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-	// replica that took it.
+	// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+	// The audit event is written before the run begins. Its progress is `last_run` of
+	// `GET /v1/admin/reconciliation`, on the same replica.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/reconciliation/runs (the `StartReconciliation` operationId).
 	StartReconciliationWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartReconciliationResponse, error)
 
-	// StartReconciliationWithResponse Ask the providers now
+	// StartReconciliationWithResponse Start a reconciliation run
 	//
-	// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-	// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-	// replica that took it.
+	// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+	// The audit event is written before the run begins. Its progress is `last_run` of
+	// `GET /v1/admin/reconciliation`, on the same replica.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3726,48 +3681,50 @@ type ClientWithResponsesInterface interface {
 
 	// ListRedrivesWithResponse List redrives, newest first
 	//
-	// From role support on.
+	// From role `support` on.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/admin/redrives (the `ListRedrives` operationId).
 	ListRedrivesWithResponse(ctx context.Context, params *ListRedrivesParams, reqEditors ...RequestEditorFn) (*ListRedrivesResponse, error)
 
-	// StartRedriveWithBodyWithResponse Put dead letters to work again
+	// StartRedriveWithBodyWithResponse Redrive dead letters
 	//
-	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-	// message (class `permanent`) is left alone unless that class is asked for by name.
+	// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+	// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+	// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+	// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+	// explicitly.
 	//
-	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-	// redrive that stands.
+	// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+	// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+	// redrive.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
 	StartRedriveWithBodyWithResponse(ctx context.Context, params *StartRedriveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartRedriveResponse, error)
 
-	// StartRedriveWithResponse Put dead letters to work again
+	// StartRedriveWithResponse Redrive dead letters
 	//
-	// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-	// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-	// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-	// message (class `permanent`) is left alone unless that class is asked for by name.
+	// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+	// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+	// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+	// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+	// explicitly.
 	//
-	// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-	// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-	// redrive that stands.
+	// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+	// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+	// redrive.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/redrives (the `StartRedrive` operationId).
 	StartRedriveWithResponse(ctx context.Context, params *StartRedriveParams, body StartRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*StartRedriveResponse, error)
 
-	// GetRedriveWithResponse Report on a redrive
+	// GetRedriveWithResponse Read the report of a redrive
 	//
-	// From role support on. Its items in their order, each compared with the ledger as it is now.
+	// From role `support` on. Its items in order, each with the present state of its entry.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3776,7 +3733,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelRedriveWithBodyWithResponse Stop a redrive before its next item
 	//
-	// From role operator on. What it put to work goes on; what had no turn has none.
+	// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3785,62 +3742,62 @@ type ClientWithResponsesInterface interface {
 
 	// CancelRedriveWithResponse Stop a redrive before its next item
 	//
-	// From role operator on. What it put to work goes on; what had no turn has none.
+	// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/admin/redrives/{id}/cancel (the `CancelRedrive` operationId).
 	CancelRedriveWithResponse(ctx context.Context, id RedriveID, body CancelRedriveJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelRedriveResponse, error)
 
-	// EraseUserWithBodyWithResponse Erase what is known of a person
+	// EraseUserWithBodyWithResponse Erase the personal data of a user
 	//
-	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+	// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+	// event names the actor, not the user. The request can be repeated, and must be after a 503.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
 	EraseUserWithBodyWithResponse(ctx context.Context, userID UserID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EraseUserResponse, error)
 
-	// EraseUserWithResponse Erase what is known of a person
+	// EraseUserWithResponse Erase the personal data of a user
 	//
-	// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-	// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-	// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+	// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+	// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+	// event names the actor, not the user. The request can be repeated, and must be after a 503.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/admin/users/{user_id}/data (the `EraseUser` operationId).
 	EraseUserWithResponse(ctx context.Context, userID UserID, body EraseUserJSONRequestBody, reqEditors ...RequestEditorFn) (*EraseUserResponse, error)
 
-	// RequestReminderWithBodyWithResponse Ask for a reminder
+	// RequestReminderWithBodyWithResponse Request a reminder
 	//
-	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-	// has no provider) or `dropped` too.
+	// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+	// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+	// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+	// `dropped`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/reminders (the `RequestReminder` operationId).
 	RequestReminderWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RequestReminderResponse, error)
 
-	// RequestReminderWithResponse Ask for a reminder
+	// RequestReminderWithResponse Request a reminder
 	//
-	// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-	// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-	// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-	// has no provider) or `dropped` too.
+	// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+	// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+	// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+	// `dropped`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/reminders (the `RequestReminder` operationId).
 	RequestReminderWithResponse(ctx context.Context, body RequestReminderJSONRequestBody, reqEditors ...RequestEditorFn) (*RequestReminderResponse, error)
 
-	// GetReminderWithResponse See what became of a reminder
+	// GetReminderWithResponse Read the entries of a reminder
 	//
-	// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
+	// One entry for each type and channel. For every role. Follow a request that was answered 202 here, waiting for `Retry-After` between requests.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3849,12 +3806,12 @@ type ClientWithResponsesInterface interface {
 
 	// CancelReminderWithBodyWithResponse Cancel a reminder
 	//
-	// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+	// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+	// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+	// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 	//
-	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-	// undo, and no later attempt will be made until a person decides otherwise.
+	// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+	// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3863,12 +3820,12 @@ type ClientWithResponsesInterface interface {
 
 	// CancelReminderWithResponse Cancel a reminder
 	//
-	// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-	// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-	// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+	// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+	// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+	// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 	//
-	// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-	// undo, and no later attempt will be made until a person decides otherwise.
+	// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+	// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4117,7 +4074,7 @@ type GroupDeadLettersResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *GroupList
+	JSON200 *DeadLetterGroupList
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Invalid
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -4141,7 +4098,7 @@ type GroupDeadLettersResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GroupDeadLettersResponse) GetJSON200() *GroupList {
+func (r GroupDeadLettersResponse) GetJSON200() *DeadLetterGroupList {
 	return r.JSON200
 }
 
@@ -4228,7 +4185,7 @@ type GetDeadLetterResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Story
+	JSON200 *EntryDetail
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -4252,7 +4209,7 @@ type GetDeadLetterResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetDeadLetterResponse) GetJSON200() *Story {
+func (r GetDeadLetterResponse) GetJSON200() *EntryDetail {
 	return r.JSON200
 }
 
@@ -4596,7 +4553,7 @@ type GetEntryResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Story
+	JSON200 *EntryDetail
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -4620,7 +4577,7 @@ type GetEntryResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetEntryResponse) GetJSON200() *Story {
+func (r GetEntryResponse) GetJSON200() *EntryDetail {
 	return r.JSON200
 }
 
@@ -5242,7 +5199,7 @@ type ListReconciliationResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *CaseList
+	JSON200 *UnresolvedList
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Invalid
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -5266,7 +5223,7 @@ type ListReconciliationResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListReconciliationResponse) GetJSON200() *CaseList {
+func (r ListReconciliationResponse) GetJSON200() *UnresolvedList {
 	return r.JSON200
 }
 
@@ -5353,7 +5310,7 @@ type StartReconciliationResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON202 the response for an HTTP 202 `application/json` response
-	JSON202 *Run
+	JSON202 *SweepRun
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Invalid
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -5385,7 +5342,7 @@ type StartReconciliationResponse struct {
 }
 
 // GetJSON202 returns the response for an HTTP 202 `application/json` response
-func (r StartReconciliationResponse) GetJSON202() *Run {
+func (r StartReconciliationResponse) GetJSON202() *SweepRun {
 	return r.JSON202
 }
 
@@ -5608,7 +5565,7 @@ type StartRedriveResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *RedriveAnswer
+	JSON200 *RedriveResponse
 	// JSON202 the response for an HTTP 202 `application/json` response
 	JSON202 *Redrive
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
@@ -5644,7 +5601,7 @@ type StartRedriveResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r StartRedriveResponse) GetJSON200() *RedriveAnswer {
+func (r StartRedriveResponse) GetJSON200() *RedriveResponse {
 	return r.JSON200
 }
 
@@ -6530,9 +6487,9 @@ func (r CancelReminderResponse) ContentType() string {
 	return ""
 }
 
-// ListAuditWithResponse List what people did, newest first
+// ListAuditWithResponse List audit events, newest first
 //
-// From role operator on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+// From role `operator` on. Events must match all filters. A parameter that is unknown, empty or repeated is an error.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6547,7 +6504,7 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 
 // ListDeadLettersWithResponse List dead letters, newest first
 //
-// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6560,9 +6517,9 @@ func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, p
 	return ParseListDeadLettersResponse(rsp)
 }
 
-// GroupDeadLettersWithResponse Group dead letters by what they died of, the largest group first
+// GroupDeadLettersWithResponse Group dead letters by cause, largest group first
 //
-// From role support on. What one repair would mend stands together; a redrive takes a group by its `class`, `provider`, `code` and `type`.
+// From role `support` on. A group has dead letters that probably have the same cause; redrive it with its `class`, `provider`, `code` and `type` as filter.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6575,9 +6532,9 @@ func (c *ClientWithResponses) GroupDeadLettersWithResponse(ctx context.Context, 
 	return ParseGroupDeadLettersResponse(rsp)
 }
 
-// GetDeadLetterWithResponse Tell the story of a dead letter
+// GetDeadLetterWithResponse Read the detail of a dead letter
 //
-// From role support on. As `GET /v1/admin/entries/{id}`, for a dead letter alone.
+// From role `support` on. Like `GET /v1/admin/entries/{id}`, but for dead letters only.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6590,10 +6547,10 @@ func (c *ClientWithResponses) GetDeadLetterWithResponse(ctx context.Context, id 
 	return ParseGetDeadLetterResponse(rsp)
 }
 
-// DiscardDeadLetterWithBodyWithResponse Take a dead letter off the lists for good
+// DiscardDeadLetterWithBodyWithResponse Discard a dead letter
 //
-// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-// decision is based on.
+// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+// version of the entry that the decision is based on.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6606,10 +6563,10 @@ func (c *ClientWithResponses) DiscardDeadLetterWithBodyWithResponse(ctx context.
 	return ParseDiscardDeadLetterResponse(rsp)
 }
 
-// DiscardDeadLetterWithResponse Take a dead letter off the lists for good
+// DiscardDeadLetterWithResponse Discard a dead letter
 //
-// From role operator on. It is `dropped` and kept; no redrive takes it. `version` is the one that the
-// decision is based on.
+// From role `operator` on. The entry is `dropped` and kept, and cannot be redriven any more. `version` is the
+// version of the entry that the decision is based on.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6624,7 +6581,7 @@ func (c *ClientWithResponses) DiscardDeadLetterWithResponse(ctx context.Context,
 
 // ListEntriesWithResponse List entries, newest first
 //
-// From role support on. Filters narrow together. A parameter that is unknown, empty or given twice is refused by its name.
+// From role `support` on. Entries must match all filters. A parameter that is unknown, empty or repeated is an error.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6637,9 +6594,9 @@ func (c *ClientWithResponses) ListEntriesWithResponse(ctx context.Context, param
 	return ParseListEntriesResponse(rsp)
 }
 
-// GetEntryWithResponse Tell the story of an entry
+// GetEntryWithResponse Read the detail of an entry
 //
-// From role support on. Every attempt, decision and operator's action, in order.
+// From role `support` on. The entry with every attempt, decision and operator action, in order.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6652,15 +6609,15 @@ func (c *ClientWithResponses) GetEntryWithResponse(ctx context.Context, id Entry
 	return ParseGetEntryResponse(rsp)
 }
 
-// ResolveEntryWithBodyWithResponse Decide what became of an entry that may have been sent
+// ResolveEntryWithBodyWithResponse Resolve an entry that may have been sent
 //
-// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+// second send. `abandoned`: it cannot be found out, and it is not sent again.
 //
-// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-// the story) are written together, or neither.
+// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+// `audit` of the entry's detail) are written atomically.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6673,15 +6630,15 @@ func (c *ClientWithResponses) ResolveEntryWithBodyWithResponse(ctx context.Conte
 	return ParseResolveEntryResponse(rsp)
 }
 
-// ResolveEntryWithResponse Decide what became of an entry that may have been sent
+// ResolveEntryWithResponse Resolve an entry that may have been sent
 //
-// From role operator on. It is for an entry that is `unknown`, or `waiting` in doubt (with `doubt` set).
-// `sent`: it was, and the receipt may be given. `not_sent`: it was not, and is sent now with a fresh
-// budget, or is `dropped` where its deadline or a cancel has passed. The risk of a second send is the
-// caller's. `abandoned`: nobody will ever know, and it is not sent again.
+// From role `operator` on, for an entry that is `unknown`, or `waiting` in doubt (with `doubt_since` set).
+// Verdict `sent`: it was sent; a receipt may be given. `not_sent`: it was not sent; it is sent now with a new
+// attempt budget, or `dropped` where its deadline has passed or it was cancelled. The caller takes the risk of a
+// second send. `abandoned`: it cannot be found out, and it is not sent again.
 //
-// `version` is the one that the decision is based on. The decision and its line in the audit (`acts` of
-// the story) are written together, or neither.
+// `version` is the version of the entry that the decision is based on. The decision and its audit event (in
+// `audit` of the entry's detail) are written atomically.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6694,9 +6651,9 @@ func (c *ClientWithResponses) ResolveEntryWithResponse(ctx context.Context, id E
 	return ParseResolveEntryResponse(rsp)
 }
 
-// ListProvidersWithResponse Tell how every provider stands
+// ListProvidersWithResponse List the status of all providers
 //
-// From role support on. As this replica knows it; `in_flight` is its own.
+// From role `support` on. The status is what this replica knows; `in_flight` counts its own calls only.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6711,8 +6668,8 @@ func (c *ClientWithResponses) ListProvidersWithResponse(ctx context.Context, req
 
 // PauseProviderWithBodyWithResponse Stop all calls to a provider
 //
-// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-// way go on. All replicas see it within seconds.
+// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+// flight go on. All replicas follow within seconds.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6727,8 +6684,8 @@ func (c *ClientWithResponses) PauseProviderWithBodyWithResponse(ctx context.Cont
 
 // PauseProviderWithResponse Stop all calls to a provider
 //
-// From role operator on. What is for it waits, and uses no attempts, until a person resumes it; calls under
-// way go on. All replicas see it within seconds.
+// From role `operator` on. Its entries wait, without using attempts, until an operator resumes it. Calls in
+// flight go on. All replicas follow within seconds.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6741,9 +6698,9 @@ func (c *ClientWithResponses) PauseProviderWithResponse(ctx context.Context, nam
 	return ParsePauseProviderResponse(rsp)
 }
 
-// ResumeProviderWithBodyWithResponse Let calls to a provider go on
+// ResumeProviderWithBodyWithResponse Allow calls to a provider again
 //
-// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+// From role `operator` on. This also reopens a gate that was closed for another reason.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6756,9 +6713,9 @@ func (c *ClientWithResponses) ResumeProviderWithBodyWithResponse(ctx context.Con
 	return ParseResumeProviderResponse(rsp)
 }
 
-// ResumeProviderWithResponse Let calls to a provider go on
+// ResumeProviderWithResponse Allow calls to a provider again
 //
-// From role operator on. It also ends whatever else closed the gate: the caller says that it is worth a try.
+// From role `operator` on. This also reopens a gate that was closed for another reason.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6771,11 +6728,11 @@ func (c *ClientWithResponses) ResumeProviderWithResponse(ctx context.Context, na
 	return ParseResumeProviderResponse(rsp)
 }
 
-// ListReconciliationWithResponse List what may have been sent, longest in doubt first
+// ListReconciliationWithResponse List unresolved entries, longest in doubt first
 //
-// From role support on: every `unknown` entry with its evidence. Where `waits_for` says `provider`, its
-// provider is asked again at `ask_at`; where it says `person`, an operator decides
-// (`POST /v1/admin/entries/{id}/resolve`), and nothing happens until then.
+// From role `support` on. Lists every `unknown` entry with its timeline as evidence. Where `waits_for` is
+// `provider`, the next lookup at its provider is made at `next_lookup`. Where it is `operator`, nothing happens
+// until an operator resolves it (`POST /v1/admin/entries/{id}/resolve`).
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6788,11 +6745,11 @@ func (c *ClientWithResponses) ListReconciliationWithResponse(ctx context.Context
 	return ParseListReconciliationResponse(rsp)
 }
 
-// StartReconciliationWithBodyWithResponse Ask the providers now
+// StartReconciliationWithBodyWithResponse Start a reconciliation run
 //
-// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-// replica that took it.
+// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+// The audit event is written before the run begins. Its progress is `last_run` of
+// `GET /v1/admin/reconciliation`, on the same replica.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6805,11 +6762,11 @@ func (c *ClientWithResponses) StartReconciliationWithBodyWithResponse(ctx contex
 	return ParseStartReconciliationResponse(rsp)
 }
 
-// StartReconciliationWithResponse Ask the providers now
+// StartReconciliationWithResponse Start a reconciliation run
 //
-// From role operator on. Every `unknown` entry's provider is asked that can be, due or not. It is in the
-// audit before it begins; how it goes is told by `last_run` of `GET /v1/admin/reconciliation`, on the
-// replica that took it.
+// From role `operator` on. Makes a lookup for every `unknown` entry whose provider supports lookups, due or not.
+// The audit event is written before the run begins. Its progress is `last_run` of
+// `GET /v1/admin/reconciliation`, on the same replica.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6824,7 +6781,7 @@ func (c *ClientWithResponses) StartReconciliationWithResponse(ctx context.Contex
 
 // ListRedrivesWithResponse List redrives, newest first
 //
-// From role support on.
+// From role `support` on.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6837,16 +6794,17 @@ func (c *ClientWithResponses) ListRedrivesWithResponse(ctx context.Context, para
 	return ParseListRedrivesResponse(rsp)
 }
 
-// StartRedriveWithBodyWithResponse Put dead letters to work again
+// StartRedriveWithBodyWithResponse Redrive dead letters
 //
-// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-// message (class `permanent`) is left alone unless that class is asked for by name.
+// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+// explicitly.
 //
-// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-// redrive that stands.
+// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+// redrive.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6859,16 +6817,17 @@ func (c *ClientWithResponses) StartRedriveWithBodyWithResponse(ctx context.Conte
 	return ParseStartRedriveResponse(rsp)
 }
 
-// StartRedriveWithResponse Put dead letters to work again
+// StartRedriveWithResponse Redrive dead letters
 //
-// From role operator on. The dead letters that `filter` finds, the newest first, or those that `ids` names, get
-// a fresh budget and wait for the ledger's worker, one after the other at `rate`. What is to have its turn is
-// fixed now; what each turn comes to is decided then, and never sends a second time what was sent. A refused
-// message (class `permanent`) is left alone unless that class is asked for by name.
+// From role `operator` on. The dead letters that match `filter`, newest first, or those in `ids`, get a new
+// attempt budget and are sent again by the ledger's worker, one after the other at `rate`. The items are fixed
+// when the redrive is created; each result is decided when the item is processed, and never causes a second send
+// of what was sent. Messages that were refused (class `permanent`) are skipped unless that class is requested
+// explicitly.
 //
-// With `dry_run` nothing is written, and the answer tells of each item what would become of it now. With an
-// `Idempotency-Key` the request may be repeated: the same request of the same caller is answered with the
-// redrive that stands.
+// With `dry_run` nothing is written, and the answer has the result that each item would have now. With an
+// `Idempotency-Key` the request can be repeated safely: the same request of the same caller returns the existing
+// redrive.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6881,9 +6840,9 @@ func (c *ClientWithResponses) StartRedriveWithResponse(ctx context.Context, para
 	return ParseStartRedriveResponse(rsp)
 }
 
-// GetRedriveWithResponse Report on a redrive
+// GetRedriveWithResponse Read the report of a redrive
 //
-// From role support on. Its items in their order, each compared with the ledger as it is now.
+// From role `support` on. Its items in order, each with the present state of its entry.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6898,7 +6857,7 @@ func (c *ClientWithResponses) GetRedriveWithResponse(ctx context.Context, id Red
 
 // CancelRedriveWithBodyWithResponse Stop a redrive before its next item
 //
-// From role operator on. What it put to work goes on; what had no turn has none.
+// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6913,7 +6872,7 @@ func (c *ClientWithResponses) CancelRedriveWithBodyWithResponse(ctx context.Cont
 
 // CancelRedriveWithResponse Stop a redrive before its next item
 //
-// From role operator on. What it put to work goes on; what had no turn has none.
+// From role `operator` on. Items that were redriven already go on; items without a result are not redriven.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6926,11 +6885,11 @@ func (c *ClientWithResponses) CancelRedriveWithResponse(ctx context.Context, id 
 	return ParseCancelRedriveResponse(rsp)
 }
 
-// EraseUserWithBodyWithResponse Erase what is known of a person
+// EraseUserWithBodyWithResponse Erase the personal data of a user
 //
-// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+// event names the actor, not the user. The request can be repeated, and must be after a 503.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6943,11 +6902,11 @@ func (c *ClientWithResponses) EraseUserWithBodyWithResponse(ctx context.Context,
 	return ParseEraseUserResponse(rsp)
 }
 
-// EraseUserWithResponse Erase what is known of a person
+// EraseUserWithResponse Erase the personal data of a user
 //
-// For role admin alone. From every entry that names the user, who it was for and what it said is taken, with
-// every hash of it; what is unsent is dropped. That it was sent stays known, so that nothing is sent twice. The
-// audit keeps who asked, and not of whom. It may be repeated, and must be after a 503.
+// For role `admin` only. Removes recipient, content and all their hashes from every entry with this `user_id`,
+// and drops unsent entries. The fact that something was sent is kept, so that nothing is sent twice. The audit
+// event names the actor, not the user. The request can be repeated, and must be after a 503.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6960,12 +6919,12 @@ func (c *ClientWithResponses) EraseUserWithResponse(ctx context.Context, userID 
 	return ParseEraseUserResponse(rsp)
 }
 
-// RequestReminderWithBodyWithResponse Ask for a reminder
+// RequestReminderWithBodyWithResponse Request a reminder
 //
-// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-// has no provider) or `dropped` too.
+// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+// `dropped`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6978,12 +6937,12 @@ func (c *ClientWithResponses) RequestReminderWithBodyWithResponse(ctx context.Co
 	return ParseRequestReminderResponse(rsp)
 }
 
-// RequestReminderWithResponse Ask for a reminder
+// RequestReminderWithResponse Request a reminder
 //
-// Sends it once and answers with its entry: 200 where it is final, 202 while it is pending, in which
-// case the ledger finishes it. Repeat at will, above all after an answer that got lost. A 200 does not
-// mean sent: read `state`, which may be `dead` (refused, or with class `unroutable` where the channel
-// has no provider) or `dropped` too.
+// Sends the reminder once and returns its entry: 200 where it is final, 202 while it is pending, in which case
+// the ledger finishes it. Repeating the request is safe; do so whenever an answer was lost. A 200 does not mean
+// sent: `state` may also be `dead` (refused, or class `unroutable` where the channel has no provider) or
+// `dropped`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6996,9 +6955,9 @@ func (c *ClientWithResponses) RequestReminderWithResponse(ctx context.Context, b
 	return ParseRequestReminderResponse(rsp)
 }
 
-// GetReminderWithResponse See what became of a reminder
+// GetReminderWithResponse Read the entries of a reminder
 //
-// The entries under the id, one for each type and channel. For every role. A request that was answered 202 is followed here, at the pace of `Retry-After`.
+// One entry for each type and channel. For every role. Follow a request that was answered 202 here, waiting for `Retry-After` between requests.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -7013,12 +6972,12 @@ func (c *ClientWithResponses) GetReminderWithResponse(ctx context.Context, remin
 
 // CancelReminderWithBodyWithResponse Cancel a reminder
 //
-// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 //
-// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-// undo, and no later attempt will be made until a person decides otherwise.
+// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7033,12 +6992,12 @@ func (c *ClientWithResponses) CancelReminderWithBodyWithResponse(ctx context.Con
 
 // CancelReminderWithResponse Cancel a reminder
 //
-// Drops what is not yet sent under the id, and says what it came too late for. Without a body it is
-// for every type and channel that is known. With `type` and `channel` it is for one, and works before
-// the first delivery too: the entry is born `dropped`, and the answer says `tombstone`.
+// Drops the unsent entries of the reminder, and reports those for which it is too late. Without a body it
+// applies to every existing type and channel. With `type` and `channel` it applies to one, even before the first
+// delivery: the entry is then created as `dropped`, and the result has `tombstone`.
 //
-// `in_flight` beside state `sending` or `unknown` means: it may have been sent, which a cancel cannot
-// undo, and no later attempt will be made until a person decides otherwise.
+// Result `in_flight` with state `sending` or `unknown` means that the reminder may have been sent, which a cancel
+// cannot undo, and that no further attempt is made unless an operator decides otherwise.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7282,7 +7241,7 @@ func ParseGroupDeadLettersResponse(rsp *http.Response) (*GroupDeadLettersRespons
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest GroupList
+		var dest DeadLetterGroupList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -7390,7 +7349,7 @@ func ParseGetDeadLetterResponse(rsp *http.Response) (*GetDeadLetterResponse, err
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Story
+		var dest EntryDetail
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -7749,7 +7708,7 @@ func ParseGetEntryResponse(rsp *http.Response) (*GetEntryResponse, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Story
+		var dest EntryDetail
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -8380,7 +8339,7 @@ func ParseListReconciliationResponse(rsp *http.Response) (*ListReconciliationRes
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest CaseList
+		var dest UnresolvedList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -8488,7 +8447,7 @@ func ParseStartReconciliationResponse(rsp *http.Response) (*StartReconciliationR
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
-		var dest Run
+		var dest SweepRun
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -8732,7 +8691,7 @@ func ParseStartRedriveResponse(rsp *http.Response) (*StartRedriveResponse, error
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest RedriveAnswer
+		var dest RedriveResponse
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

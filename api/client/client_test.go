@@ -16,7 +16,7 @@ func Example() {
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"id":"x","reminder_id":"rem-1842","type":"seat_expiring","channel":"email",
-			"state":"sent","reason":"accepted","receipt":"r-1","attempts":1,"lapses":0,"deliveries":1,
+			"state":"sent","reason":"accepted","receipt":"r-1","attempts":1,"lease_expirations":0,"deliveries":1,
 			"first_seen":"2031-03-04T09:00:00Z","updated":"2031-03-04T09:00:00.2Z","version":2}`)
 	}))
 	defer gateway.Close()
@@ -38,7 +38,7 @@ func Example() {
 	// Output: sent r-1
 }
 
-func TestARequestCarriesTheTokenAndOnlyWhatWasSet(t *testing.T) {
+func TestClient_SendsTokenAndOnlySetMembers(t *testing.T) {
 	var seen *http.Request
 	var body string
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,8 @@
-// Package client asks a sendonce gateway for reminders: the typed client for internal services and for
-// operators' tools, generated from the gateway's openapi.yaml.
+// Package client is the typed Go client of a sendonce gateway, for internal services and for operators' tools. It is
+// generated from the gateway's openapi.yaml.
+//
+// This package is the only Go API that the versions of this module promise to keep compatible. All other packages may
+// change in every release.
 //
 //	gateway, err := client.NewClientWithResponses("https://gw.example.org",
 //		client.WithToken(os.Getenv("GATEWAY_TOKEN")),
@@ -10,30 +13,29 @@
 //		Content: map[string]any{"subject": "Your seat is about to expire"},
 //	})
 //	switch {
-//	case err != nil: // nobody knows: ask again, with the same reminder
-//	case answer.JSON200 != nil: // final, which is not to say sent: see its State
+//	case err != nil: // the result is unknown: repeat the same request
+//	case answer.JSON200 != nil: // final, but not necessarily sent: see its State
 //	case answer.JSON202 != nil: // pending: the gateway finishes it, and there is nothing left to do
-//	case answer.ApplicationProblemJSON409 != nil: // other content stands under this identity
-//	case answer.StatusCode() == 429, answer.StatusCode() >= 500: // nothing is promised: ask again, after Retry-After
-//	default: // refused: the problem in answer.Body says why
+//	case answer.ApplicationProblemJSON409 != nil: // the identity already exists with other content
+//	case answer.StatusCode() == 429, answer.StatusCode() >= 500: // nothing is promised: repeat it after Retry-After
+//	default: // refused: answer.Body has the problem
 //	}
 //
-// Asking again for the same reminder is always safe, after an error or a 503 above all: the gateway
-// sends it at most once. Without [WithHTTPClient] there is no timeout but the context's.
+// Repeating a request for the same reminder is always safe, and is the right thing to do after an error or a 503: the
+// gateway sends the reminder at most once. Without [WithHTTPClient] there is no timeout but that of the context.
 //
-// What became of a 202 is told by GetReminderWithResponse. The answer's Retry-After header
-// (answer.HTTPResponse.Header), in whole seconds, says when it is worth asking first; it comes with 429
-// and 503 too.
+// GetReminderWithResponse returns the result of a request that was answered 202. The Retry-After header of that answer
+// (answer.HTTPResponse.Header), in whole seconds, says when to read it first; 429 and 503 have the header too.
 //
-// CancelReminderWithResponse cancels one type and channel by its body, and all that is known under the
-// id by the empty CancelRequest{}.
+// CancelReminderWithResponse cancels one type and channel, as its body says, or every entry of the id with the empty
+// CancelRequest{}.
 //
-// A token of role producer asks, cancels and reads reminders. ListEntries and GetEntry need one of role
-// support, operator or admin, which can neither ask nor cancel, and the admin listener's address where
-// the gateway has one.
+// A token of role producer requests, cancels and reads reminders. The operations of the admin API, such as ListEntries
+// and GetEntry, need a token of role support, operator or admin, which can neither request nor cancel reminders, and the
+// address of the admin listener where the gateway has one.
 //
-// The package imports nothing else of this module, and of others github.com/oapi-codegen/runtime alone.
-// It retries nothing, and covers neither brokers' pushes nor probes.
+// The package imports nothing else of this module, and of other modules github.com/oapi-codegen/runtime only. It retries
+// nothing, and covers neither the pushes of brokers nor status events nor probes.
 package client
 
 import (

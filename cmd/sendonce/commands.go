@@ -11,73 +11,73 @@ import (
 	"github.com/sendonce/sendonce/internal/config"
 )
 
-func dev(l line) error {
-	flags := l.flags()
+func dev(inv invocation) error {
+	flags := inv.flags()
 	addr := flags.String("addr", "127.0.0.1:8080", "loopback `HOST:PORT` to listen on")
-	data := flags.String("data", "./.sendonce", "`DIR` for the embedded ledger")
-	if err := l.parse(flags); err != nil {
+	data := flags.String("data", "./.sendonce", "`DIR` of the embedded ledger")
+	if err := inv.parse(flags); err != nil {
 		return err
 	}
 	cfg, err := config.Dev(*addr, *data)
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal()
+	ctx, stop := signalContext()
 	defer stop()
 	started := false
-	err = app.Run(ctx, cfg, app.Build{Version: build(), Log: l.errOut, Ready: func(public, operations net.Addr) {
+	err = app.Run(ctx, cfg, app.Build{Version: build(), Log: inv.errOut, Ready: func(public, operations net.Addr) {
 		started = true
-		fmt.Fprintf(l.out, devGuide, public, operations)
+		fmt.Fprintf(inv.out, devGuide, public, operations)
 	}})
 	if err != nil && !started {
-		return fmt.Errorf("%w\nif another sendonce uses what this one needs: use another -data (and -addr)", err)
+		return fmt.Errorf("%w\nif another sendonce is running here: use another -data (and -addr)", err)
 	}
 	return err
 }
 
-// devGuide is what dev prints once it listens. The last word of its last address is the entry's id, which
-// follows from (reminder_id, type, channel) alone.
+// devGuide is printed by dev once it listens. The last path segment of the admin URL is the entry's id, which
+// depends on (reminder_id, type, channel) only.
 const devGuide = `
-sendonce is listening on http://%[1]s (Ctrl-C ends it). Paste this into another shell, twice:
+sendonce is listening on http://%[1]s (Ctrl-C stops it). Paste this into another shell, twice:
 
   curl -s http://%[1]s/v1/push/plain -d '{"reminder_id": "rem-1842", "type": "seat_expiring", "channel": "email", "to": "ok@example.org", "content": {"subject": "Your seat is about to expire", "text": "It is held until 09:10."}}'
 
-The first delivery is sent; the second is answered from the ledger. What happened, and why:
+The first delivery is sent; the second one is a duplicate, and is answered from the ledger. The entry's timeline:
 
   curl -s -H 'Authorization: Bearer dev-support' http://%[1]s/v1/admin/entries/cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA
 
-Other recipients choose what the provider does: refuse@example.org, throttle@…, unreachable@…, timeout-after-accept@…
-Give each another reminder_id: the same one with other content is a conflict, and is not sent.
+The recipient chooses what the sandbox does: refuse@example.org, throttle@…, unreachable@…, timeout-after-accept@…
+Use another reminder_id for each: the same one with other content is a conflict, and is not sent.
 Tokens: dev-producer, dev-support, dev-operator, dev-admin. Metrics: http://%[2]s/metrics
 
 `
 
-func serve(l line) error {
-	cfg, err := l.configured()
+func serve(inv invocation) error {
+	cfg, err := inv.loadConfig()
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal()
+	ctx, stop := signalContext()
 	defer stop()
-	return app.Run(ctx, cfg, app.Build{Version: build(), Log: l.errOut, Rig: rig()})
+	return app.Run(ctx, cfg, app.Build{Version: build(), Log: inv.errOut, Hooks: testHooks()})
 }
 
-func migrate(l line) error {
-	cfg, err := l.configured()
+func migrate(inv invocation) error {
+	cfg, err := inv.loadConfig()
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal()
+	ctx, stop := signalContext()
 	defer stop()
 	if err := app.Migrate(ctx, cfg); err != nil {
 		return err
 	}
-	fmt.Fprintln(l.out, "the ledger's schema is at the version of this program")
+	fmt.Fprintln(inv.out, "the ledger's schema is up to date")
 	return nil
 }
 
-func checkConfig(l line) error {
-	file, err := l.file()
+func checkConfig(inv invocation) error {
+	file, err := inv.configFile()
 	if err != nil {
 		return err
 	}
@@ -88,22 +88,22 @@ func checkConfig(l line) error {
 	if err := app.Check(cfg); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.out, "%s: fit to serve\n", file)
+	fmt.Fprintf(inv.out, "%s: configuration is valid\n", file)
 	return nil
 }
 
-func version(l line) error {
-	if err := l.parse(l.flags()); err != nil {
+func version(inv invocation) error {
+	if err := inv.parse(inv.flags()); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.out, "sendonce %s (%s, %s/%s)\n", build(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(inv.out, "sendonce %s (%s, %s/%s)\n", build(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
 }
 
-// build is the version that the toolchain stamped into the binary.
+// build returns the version that the toolchain recorded in the binary.
 func build() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version + stamp
+		return info.Main.Version + versionSuffix
 	}
-	return "(devel)" + stamp
+	return "(devel)" + versionSuffix
 }

@@ -4,7 +4,7 @@ package main
 
 import "github.com/sendonce/sendonce/internal/app"
 
-// stamp marks the version of a build that may crash on purpose; this one can't.
-const stamp = ""
+// versionSuffix marks the version of a build with crash points; this one has none.
+const versionSuffix = ""
 
-func rig() app.Rig { return app.Rig{} }
+func testHooks() app.TestHooks { return app.TestHooks{} }

@@ -8,7 +8,7 @@ import (
 	"github.com/sendonce/sendonce/internal/app"
 )
 
-// stamp marks the version of this build, which crashes where a test tells it to.
-const stamp = " with crash points, for tests"
+// versionSuffix marks the version of a build with crash points; this is one.
+const versionSuffix = " with crash points, for tests"
 
-func rig() app.Rig { return app.Rig{Env: os.LookupEnv} }
+func testHooks() app.TestHooks { return app.TestHooks{Env: os.LookupEnv} }

@@ -15,20 +15,20 @@ import (
 	"github.com/sendonce/sendonce/internal/config"
 )
 
-// defaultOps is where the operations listener stands unless the configuration says otherwise.
+// defaultOps is the default address of the operations listener.
 const defaultOps = "127.0.0.1:9090"
 
-func health(l line) error {
-	flags := l.flags()
+func health(inv invocation) error {
+	flags := inv.flags()
 	addr := flags.String("addr", "", "`HOST:PORT` of the operations listener (default "+defaultOps+")")
-	file := flags.String("config", "", "configuration `FILE` of the gateway, to take its ops_listen from")
-	if err := l.parse(flags); err != nil {
+	file := flags.String("config", "", "configuration `FILE` of the gateway, for its ops_listen")
+	if err := inv.parse(flags); err != nil {
 		return err
 	}
 	at := *addr
 	switch {
 	case *addr != "" && *file != "":
-		return l.misread(flags, "wants -addr or -config, not both")
+		return inv.usageError(flags, "takes -addr or -config, not both")
 	case *file != "":
 		cfg, err := config.Load(*file, os.LookupEnv)
 		if err != nil {
@@ -38,15 +38,15 @@ func health(l line) error {
 	case *addr == "":
 		at = defaultOps
 	}
-	body, err := ask(at)
+	body, err := checkReady(at)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(l.out, "ready: %s\n", body)
+	fmt.Fprintf(inv.out, "ready: %s\n", body)
 	return nil
 }
 
-// dialable is where this machine reaches what listens at an address: a wildcard is reached on loopback.
+// dialable returns the address at which this machine reaches a listener: a wildcard is reached on loopback.
 func dialable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -61,8 +61,8 @@ func dialable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// ask is what /readyz tells, without the proxy that the environment may name for other calls.
-func ask(addr string) (string, error) {
+// checkReady returns the body of /readyz if it is ready. It ignores a proxy in the environment.
+func checkReady(addr string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
@@ -78,14 +78,14 @@ func ask(addr string) (string, error) {
 	if resp.StatusCode == http.StatusOK {
 		return string(bytes.TrimSpace(body)), nil
 	}
-	var told struct{ Status string }
-	_ = json.Unmarshal(body, &told) // what is no answer of ours is shown as it came
-	switch told.Status {
+	var answer struct{ Status string }
+	_ = json.Unmarshal(body, &answer) // any other body is shown as it is
+	switch answer.Status {
 	case "unavailable":
-		return "", fmt.Errorf("not ready: %s: the ledger does not answer, or its schema is older than the program; "+
-			"the gateway's log says which ('sendonce migrate -config FILE' prepares a schema)", told.Status)
+		return "", fmt.Errorf("not ready: %s: the ledger does not respond, or its schema is older than the program; "+
+			"see the gateway's log ('sendonce migrate -config FILE' migrates the schema)", answer.Status)
 	case "draining":
-		return "", fmt.Errorf("not ready: %s: it was told to end, and takes nothing new", told.Status)
+		return "", fmt.Errorf("not ready: %s: the gateway is shutting down", answer.Status)
 	default:
 		return "", fmt.Errorf("not ready: %s: %q", resp.Status, body)
 	}

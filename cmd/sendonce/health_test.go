@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-func TestHealthSaysWhetherAGatewayIsReadyAndWhyNot(t *testing.T) {
+func TestHealth_ReportsWhetherAndWhyNotReady(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int
 		body   string
-		says   string
+		want   string
 		fails  bool
 	}{
 		"ready":       {200, `{"status":"ready","gates":[]}`, `ready: {"status":"ready","gates":[]}`, false},
-		"unavailable": {503, `{"status":"unavailable","gates":[]}`, "not ready: unavailable: the ledger does not answer", true},
-		"draining":    {503, `{"status":"draining","gates":[]}`, "not ready: draining: it was told to end", true},
+		"unavailable": {503, `{"status":"unavailable","gates":[]}`, "not ready: unavailable: the ledger does not respond", true},
+		"draining":    {503, `{"status":"draining","gates":[]}`, "not ready: draining: the gateway is shutting down", true},
 		"another":     {502, "<html>\x1b[2J", `not ready: 502 Bad Gateway: "<html>\x1b[2J"`, true},
 	} {
 		ops := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,19 +41,19 @@ func TestHealthSaysWhetherAGatewayIsReadyAndWhyNot(t *testing.T) {
 		} {
 			var out bytes.Buffer
 			err := run(append([]string{"health"}, args...), &out, &out)
-			said := out.String()
+			output := out.String()
 			if err != nil {
-				said += err.Error()
+				output += err.Error()
 			}
-			if (err != nil) != answer.fails || !strings.Contains(said, answer.says) {
-				t.Errorf("%s, by %s: %v, said %q", name, args[0], err, said)
+			if (err != nil) != answer.fails || !strings.Contains(output, answer.want) {
+				t.Errorf("%s, by %s: %v, output %q", name, args[0], err, output)
 			}
 		}
 		ops.Close()
 	}
 }
 
-func TestAWildcardIsReachedOnLoopback(t *testing.T) {
+func TestDialable_WildcardIsLoopback(t *testing.T) {
 	for listen, want := range map[string]string{
 		":9090": "127.0.0.1:9090", "0.0.0.0:9191": "127.0.0.1:9191", "[::]:9090": "[::1]:9090",
 		"10.0.0.5:9090": "10.0.0.5:9090", "[fe80::1]:9090": "[fe80::1]:9090", "ops.internal:9090": "ops.internal:9090",

@@ -1,7 +1,7 @@
 // Command sendonce is the gateway: see its usage text below, and README.md.
 //
-// It parses flags, turns signals into an end, and an error into an exit code; everything else is
-// internal/app's.
+// It parses flags, shuts down on signals, and turns an error into an exit code; everything else is in
+// internal/app and internal/rehearsal.
 package main
 
 import (
@@ -16,45 +16,45 @@ import (
 	"syscall"
 )
 
-// command is one word of the command line. The same texts teach it in the overview and behind -h.
+// command is a subcommand. The overview and -h print the same texts.
 type command struct {
 	name    string
 	args    string
-	does    string
-	example string // what stands behind the name in one that works
-	run     func(line) error
+	help    string
+	example string // arguments of a working example
+	run     func(invocation) error
 }
 
 func commands() []command {
 	return []command{
-		{"dev", "[-addr HOST:PORT] [-data DIR]", `Try it: a gateway on this machine alone, with an embedded ledger, open push
-sources and a sandbox provider. Prints deliveries to paste into another shell.`, "-addr 127.0.0.1:8081 -data ./second", dev},
-		{"serve", "[-config] FILE", "Run it: push sources, callers, providers and the ledger as FILE says.", "-config config.yaml", serve},
-		{"migrate", "[-config] FILE", `Bring the ledger's schema up to this version and end. Old and new versions
-of the program may run side by side on the new schema.`, "-config config.yaml", migrate},
-		{"check-config", "[-config] FILE", "Read FILE and the environment as serve would, say all that is wrong, and end.", "config.yaml", checkConfig},
-		{"health", "[-addr HOST:PORT | -config FILE]", `Ask the operations listener of a gateway on this machine whether it is ready.
-For HEALTHCHECK. FILE says where it listens (ops_listen).`, "-config config.yaml", health},
-		{"rehearse", "-config FILE | -url URL", rehearsing, "-config config.yaml", rehearse},
-		{"version", "", "Say which version this is.", "", version},
+		{"dev", "[-addr HOST:PORT] [-data DIR]", `Run a gateway for trying it out, on this machine only, with an embedded ledger,
+open push sources and a sandbox provider. Prints commands to paste into a shell.`, "-addr 127.0.0.1:8081 -data ./second", dev},
+		{"serve", "[-config] FILE", "Run the gateway with the push sources, callers, providers and ledger in FILE.", "-config config.yaml", serve},
+		{"migrate", "[-config] FILE", `Migrate the ledger's schema to this version and exit. Old and new versions of
+the program can run side by side on the new schema.`, "-config config.yaml", migrate},
+		{"check-config", "[-config] FILE", "Read FILE and the environment as serve would, report all faults, and exit.", "config.yaml", checkConfig},
+		{"health", "[-addr HOST:PORT | -config FILE]", `Check whether a gateway on this machine is ready, at its operations listener.
+For HEALTHCHECK. The address is ops_listen in FILE.`, "-config config.yaml", health},
+		{"rehearse", "-config FILE | -url URL", rehearseHelp, "-config config.yaml", rehearse},
+		{"version", "", "Print the version.", "", version},
 	}
 }
 
-// usage is the overview.
+// usage returns the overview of all commands.
 func usage() string {
 	var b strings.Builder
-	b.WriteString("sendonce sends one logical reminder at most once, and can explain each decision afterwards.\n\nUsage:\n")
+	b.WriteString("sendonce sends each logical reminder at most once, and can explain every decision afterwards.\n\nUsage:\n")
 	for _, c := range commands() {
-		brief, _, _ := strings.Cut(c.does, "\n\n")
-		fmt.Fprintf(&b, "\n  %s\n        %s\n", c.synopsis(), strings.ReplaceAll(brief, "\n", "\n        "))
+		summary, _, _ := strings.Cut(c.help, "\n\n")
+		fmt.Fprintf(&b, "\n  %s\n        %s\n", c.synopsis(), strings.ReplaceAll(summary, "\n", "\n        "))
 	}
-	b.WriteString("\n'sendonce COMMAND -h' shows a command's flags. Exit codes: 0 done, 1 failed, 2 not understood.\n")
+	b.WriteString("\n'sendonce COMMAND -h' shows a command's flags. Exit codes: 0 success, 1 failure, 2 usage error.\n")
 	return b.String()
 }
 
 func (c command) synopsis() string { return strings.TrimSpace("sendonce " + c.name + " " + c.args) }
 
-// errUsage : the command line was not understood; what is wrong with it has been said.
+// errUsage means that the command line is wrong, and that the error has been printed.
 var errUsage = errors.New("usage")
 
 func main() {
@@ -64,13 +64,13 @@ func main() {
 	case errors.Is(err, errUsage):
 		os.Exit(2)
 	default:
-		fmt.Fprint(os.Stderr, told(err))
+		fmt.Fprint(os.Stderr, formatError(err))
 		os.Exit(1)
 	}
 }
 
-// told is an error as people read it: who says so, once, and further lines set in.
-func told(err error) string {
+// formatError returns the text of an error, with the program's name once and further lines indented.
+func formatError(err error) string {
 	return "sendonce: " + strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "\n  ") + "\n"
 }
 
@@ -92,16 +92,16 @@ func run(args []string, out, errOut io.Writer) error {
 	}
 	for _, c := range commands() {
 		if c.name == name {
-			return c.run(line{command: c, args: rest, out: out, errOut: errOut})
+			return c.run(invocation{command: c, args: rest, out: out, errOut: errOut})
 		}
 	}
-	fmt.Fprintf(errOut, "sendonce: there is no command %q\n\n%s", name, usage())
+	fmt.Fprintf(errOut, "sendonce: unknown command %q\n\n%s", name, usage())
 	return errUsage
 }
 
-// untilSignal is a context that ends at the first SIGTERM or SIGINT. A second one ends the process on
-// the spot: what is in flight then is unknown, and recovered as such.
-func untilSignal() (context.Context, func()) {
+// signalContext returns a context that ends at the first SIGTERM or SIGINT. A second signal ends the process at
+// once: sends in flight are then unknown, and recovered as such.
+func signalContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
@@ -111,7 +111,7 @@ func untilSignal() (context.Context, func()) {
 		}
 		cancel()
 		if _, open := <-signals; open {
-			fmt.Fprintln(os.Stderr, "sendonce: second signal: ending now; what was in flight is looked after at the next start")
+			fmt.Fprintln(os.Stderr, "sendonce: second signal: exiting now; sends in flight are recovered at the next start")
 			os.Exit(1)
 		}
 	}()

@@ -14,20 +14,20 @@ import (
 	"github.com/sendonce/sendonce/internal/config"
 )
 
-func TestACommandLineThatIsNotUnderstoodSaysSoAndEndsWithUsage(t *testing.T) {
+func TestRun_WrongArgumentsAreUsageErrors(t *testing.T) {
 	for name, args := range map[string][]string{
 		"nothing": {}, "no command": {"sned"}, "no configuration": {"serve"}, "a stray argument": {"serve", "-config", "x", "y"},
 		"an unknown flag": {"dev", "-port", "1"}, "no file to check": {"check-config"}, "two files": {"migrate", "-config", "x", "y"},
-		"an argument of dev": {"dev", "here"}, "two places": {"health", "-addr", "x:1", "-config", "y"}, "help on nothing": {"help", "sned"},
+		"an argument of dev": {"dev", "here"}, "an address and a file": {"health", "-addr", "x:1", "-config", "y"}, "help on nothing": {"help", "sned"},
 	} {
 		var out, errOut bytes.Buffer
 		if err := run(args, &out, &errOut); !errors.Is(err, errUsage) || errOut.Len() == 0 {
-			t.Errorf("%s: error %v, said %q", name, err, errOut.String())
+			t.Errorf("%s: error %v, stderr %q", name, err, errOut.String())
 		}
 	}
 }
 
-func TestHelpTeachesEveryCommand(t *testing.T) {
+func TestUsage_NamesEveryCommand(t *testing.T) {
 	var out bytes.Buffer
 	if err := run([]string{"--help"}, &out, &out); err != nil {
 		t.Fatal(err)
@@ -39,14 +39,14 @@ func TestHelpTeachesEveryCommand(t *testing.T) {
 	}
 }
 
-func TestEachCommandTeachesItself(t *testing.T) {
+func TestHelp_OfEachCommand(t *testing.T) {
 	for _, c := range commands() {
 		for _, args := range [][]string{{c.name, "-h"}, {c.name, "--help"}, {"help", c.name}} {
 			var out, errOut bytes.Buffer
 			if err := run(args, &out, &errOut); !errors.Is(err, flag.ErrHelp) || errOut.Len() > 0 {
-				t.Errorf("%q: %v, complained %q", args, err, errOut.String())
+				t.Errorf("%q: %v, stderr %q", args, err, errOut.String())
 			}
-			for _, part := range []string{c.does, "Usage:    sendonce " + c.name, "Example:  sendonce " + c.name} {
+			for _, part := range []string{c.help, "Usage:    sendonce " + c.name, "Example:  sendonce " + c.name} {
 				if !strings.Contains(out.String(), part) {
 					t.Errorf("%q does not say %q:\n%s", args, part, out.String())
 				}
@@ -55,7 +55,7 @@ func TestEachCommandTeachesItself(t *testing.T) {
 	}
 }
 
-func TestTheVersionIsToldInEverySpelling(t *testing.T) {
+func TestVersion_InEverySpelling(t *testing.T) {
 	for _, spelling := range []string{"version", "-v", "-version", "--version"} {
 		var out bytes.Buffer
 		if err := run([]string{spelling}, &out, &out); err != nil || !strings.HasPrefix(out.String(), "sendonce ") || !strings.Contains(out.String(), "go1.") {
@@ -64,7 +64,7 @@ func TestTheVersionIsToldInEverySpelling(t *testing.T) {
 	}
 }
 
-func TestAFileIsNamedInEitherForm(t *testing.T) {
+func TestConfigFile_AsFlagOrArgument(t *testing.T) {
 	file := t.TempDir() + "/none.yaml"
 	for _, command := range []string{"serve", "migrate", "check-config"} {
 		for _, args := range [][]string{{command, file}, {command, "-config", file}, {command, "--config=" + file}} {
@@ -76,17 +76,17 @@ func TestAFileIsNamedInEitherForm(t *testing.T) {
 	}
 }
 
-func TestFurtherLinesOfAnErrorAreSetIn(t *testing.T) {
-	if got, want := told(errors.New("one\ntwo\n\tthree\n")), "sendonce: one\n  two\n  \tthree\n"; got != want {
-		t.Errorf("told %q, want %q", got, want)
+func TestFormatError_IndentsFurtherLines(t *testing.T) {
+	if got, want := formatError(errors.New("one\ntwo\n\tthree\n")), "sendonce: one\n  two\n  \tthree\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// TestNoErrorShowsTheDatabasesPassword : neither ours nor the driver's.
-func TestNoErrorShowsTheDatabasesPassword(t *testing.T) {
+// TestErrors_ShowNoDatabasePassword covers the errors of sendonce and of the driver.
+func TestErrors_ShowNoDatabasePassword(t *testing.T) {
 	const canary = "canary-s3cr3t"
 	for name, url := range map[string]string{
-		"nobody there":      "postgres://gw:" + canary + "@127.0.0.1:1/db?connect_timeout=2",
+		"unreachable":       "postgres://gw:" + canary + "@127.0.0.1:1/db?connect_timeout=2",
 		"a bad mode":        "postgres://gw:" + canary + "@127.0.0.1:1/db?sslmode=nope",
 		"a bad port":        "postgres://gw:" + canary + "@127.0.0.1:x/db",
 		"in the query":      "postgres://127.0.0.1:1/db?user=gw&password=" + canary + "&sslmode=nope",
@@ -109,14 +109,14 @@ func TestNoErrorShowsTheDatabasesPassword(t *testing.T) {
 			if command == "migrate" && err == nil {
 				t.Errorf("%s: %s succeeds", name, command)
 			}
-			if err != nil && strings.Contains(told(err), canary) || strings.Contains(out.String(), canary) {
+			if err != nil && strings.Contains(formatError(err), canary) || strings.Contains(out.String(), canary) {
 				t.Errorf("%s: %s shows it: %v %s", name, command, err, out.String())
 			}
 		}
 	}
 }
 
-// configuration is a file of the least that serves, and more lines.
+// configuration writes a minimal valid configuration with more lines, and returns its path.
 func configuration(t *testing.T, lines string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -131,30 +131,30 @@ types: {default: {}}
 	return file
 }
 
-func TestMigrateSaysWhereTheSchemaIs(t *testing.T) {
+func TestMigrate_ReportsSuccessAlsoWhenRepeated(t *testing.T) {
 	file := configuration(t, "database: {url: 'sqlite://"+t.TempDir()+"/ledger.db'}")
 	for range 2 {
 		var out bytes.Buffer
-		if err := run([]string{"migrate", file}, &out, &out); err != nil || out.String() != "the ledger's schema is at the version of this program\n" {
+		if err := run([]string{"migrate", file}, &out, &out); err != nil || out.String() != "the ledger's schema is up to date\n" {
 			t.Errorf("%v, said %q", err, out.String())
 		}
 	}
 }
 
-func TestDevSaysWhatToDoWhenItsPlaceIsTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+func TestDev_SuggestsAnotherAddressAndDirectory(t *testing.T) {
+	inUse, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer inUse.Close()
 	var out bytes.Buffer
-	err = run([]string{"dev", "-addr", taken.Addr().String(), "-data", t.TempDir()}, &out, &out)
+	err = run([]string{"dev", "-addr", inUse.Addr().String(), "-data", t.TempDir()}, &out, &out)
 	if err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.Contains(err.Error(), "use another -data (and -addr)") {
-		t.Errorf("told %v", err)
+		t.Errorf("error %v", err)
 	}
 }
 
-func TestTheGuideIsShortAndNamesWhatDevLetsIn(t *testing.T) {
+func TestDevGuide_IsShortAndNamesTokensAndAddresses(t *testing.T) {
 	guide := strings.TrimSpace(fmt.Sprintf(devGuide, "127.0.0.1:8080", "127.0.0.1:9090"))
 	for _, word := range []string{
 		"http://127.0.0.1:8080 ", "http://127.0.0.1:9090/metrics", "another reminder_id", "conflict",
@@ -169,7 +169,7 @@ func TestTheGuideIsShortAndNamesWhatDevLetsIn(t *testing.T) {
 	}
 }
 
-func TestAMissingFileOrAnOpenAddressIsAnError(t *testing.T) {
+func TestRun_MissingFileOrOpenAddressIsAnError(t *testing.T) {
 	var out bytes.Buffer
 	if err := run([]string{"check-config", t.TempDir() + "/none.yaml"}, &out, &out); err == nil || errors.Is(err, errUsage) {
 		t.Errorf("a missing file: %v", err)
@@ -179,8 +179,8 @@ func TestAMissingFileOrAnOpenAddressIsAnError(t *testing.T) {
 	}
 }
 
-// TestTheGuideAndTheReadmeSayTheSame keeps what people paste in one piece.
-func TestTheGuideAndTheReadmeSayTheSame(t *testing.T) {
+// TestDevGuide_MatchesTheReadme keeps the commands to paste identical in both.
+func TestDevGuide_MatchesTheReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -1,16 +1,14 @@
-// Package postgres keeps the ledger's rows in PostgreSQL, or in a distributed database that speaks its
-// dialect.
+// Package postgres stores the ledger in PostgreSQL, or in a distributed database with the same dialect.
 //
 // Invariants:
 //
-//   - a write is one statement: one round trip, one commit, and nothing beside an entry that was not
-//     written;
-//   - ErrExists and ErrStale mean that the server said so; an error at any point of a write, the end of
-//     its context too, says nothing about whether the write happened;
-//   - the clock that fixes and judges moments is the database's, through ledger_now();
-//   - errors are told apart by SQLSTATE alone;
-//   - each unit of work takes one connection, and waits for it only so long.
+//   - a write of an entry is one statement: one round trip and one commit, and nothing that belongs to the entry is
+//     written unless the entry is;
+//   - ErrExists and ErrStale mean that the server reported it; any other error of a write, including the end of its
+//     context, does not say whether the write happened;
+//   - the clock that sets and compares moments is the database's, through ledger_now();
+//   - errors are distinguished by SQLSTATE alone;
+//   - each unit of work uses one connection, and the wait for it is bounded.
 //
-// What it does not do: it decides nothing. It knows no state, no class and no outcome but as words to
-// keep.
+// What it does not do: it makes no decisions. States, classes and outcomes are strings that it stores.
 package postgres

@@ -9,9 +9,8 @@ import (
 	"github.com/sendonce/sendonce/db/postgres"
 )
 
-// The gateway's role is seldom the one that owns the server: every reading must work for it, and tell the
-// timeline at the least.
-func TestAnOrdinaryRoleIsToldTheEpoch(t *testing.T) {
+// The gateway's role is usually not a superuser: every load must work for it, and return at least the timeline.
+func TestEpoch_OrdinaryRole(t *testing.T) {
 	ctx := context.Background()
 	raw := migrated.URL(t)
 	s := open(t, postgres.Options{URL: raw})
@@ -19,9 +18,9 @@ func TestAnOrdinaryRoleIsToldTheEpoch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	system, timeline, parted := strings.Cut(whole, "/")
-	if !parted || system == "" || len(timeline) != 8 {
-		t.Fatalf("epoch %q, want the system's name and eight digits of its timeline", whole)
+	system, timeline, ok := strings.Cut(whole, "/")
+	if !ok || system == "" || len(timeline) != 8 {
+		t.Fatalf("epoch %q, want the system identifier and eight digits of the timeline", whole)
 	}
 	role := "ordinary_" + strings.TrimPrefix(databaseOf(t, raw), "sendonce_test_")
 	rows(t, raw, `CREATE ROLE `+role+` LOGIN PASSWORD 'x'`)
@@ -54,7 +53,7 @@ func TestAnOrdinaryRoleIsToldTheEpoch(t *testing.T) {
 		}
 	}
 	if again, err := s.Epoch(ctx); err != nil || again != whole {
-		t.Errorf("the owner is told %q, %v; want %q", again, err, whole)
+		t.Errorf("for the owner: %q, %v; want %q", again, err, whole)
 	}
 }
 

@@ -10,29 +10,29 @@ import (
 	"github.com/sendonce/sendonce/db/postgres/internal/pgsql"
 )
 
-// pipeline gathers generated reads and runs them in one round trip. Each is called twice: once to be
-// recorded, and once more to take its rows out of the answer.
+// pipeline collects generated queries and runs them in one round trip. Each is called twice: first to record its SQL
+// and arguments, then to scan the rows of its result.
 type pipeline struct {
 	batch pgx.Batch
 }
 
-// read queues a generated query that gives one row or many.
+// read queues a generated query that returns rows.
 func (p *pipeline) read(ctx context.Context, query func(context.Context, *pgsql.Queries) error) {
-	var said recorder
-	_ = query(ctx, pgsql.New(&said)) // always errRecorded
-	p.batch.Queue(said.sql, said.args...).Query(func(rows pgx.Rows) error {
+	var recorded recorder
+	_ = query(ctx, pgsql.New(&recorded)) // always errRecorded
+	p.batch.Queue(recorded.sql, recorded.args...).Query(func(rows pgx.Rows) error {
 		return query(ctx, pgsql.New(&replay{rows: rows}))
 	})
 }
 
-// snapshot runs what is queued so that all of it sees one state of the database. It writes nothing, so
-// that a failure half-way leaves nothing behind but a connection that the pool closes.
+// snapshot runs the queued queries in one snapshot of the database. They write nothing, so a failure half-way leaves
+// only a connection behind, which the pool closes.
 func (s *Store) snapshot(ctx context.Context, reads *pipeline) error {
-	framed := &pgx.Batch{}
-	framed.Queue("begin isolation level repeatable read read only")
-	framed.QueuedQueries = append(framed.QueuedQueries, reads.batch.QueuedQueries...)
-	framed.Queue("commit")
-	return s.send(ctx, framed)
+	transaction := &pgx.Batch{}
+	transaction.Queue("begin isolation level repeatable read read only")
+	transaction.QueuedQueries = append(transaction.QueuedQueries, reads.batch.QueuedQueries...)
+	transaction.Queue("commit")
+	return s.send(ctx, transaction)
 }
 
 func (s *Store) send(ctx context.Context, batch *pgx.Batch) error {
@@ -46,7 +46,7 @@ func (s *Store) send(ctx context.Context, batch *pgx.Batch) error {
 
 var errRecorded = errors.New("recorded, not run")
 
-// recorder notes what a generated query would run.
+// recorder records what a generated query would run.
 type recorder struct {
 	sql  string
 	args []any
@@ -72,12 +72,12 @@ func (r *recorder) QueryRow(_ context.Context, sql string, args ...any) pgx.Row 
 	return failed{r.note(sql, args)}
 }
 
-// failed is a row that is not there.
+// failed is a row whose Scan returns an error.
 type failed struct{ err error }
 
 func (f failed) Scan(...any) error { return f.err }
 
-// replay gives a generated query the rows that were answered to it.
+// replay returns received rows to a generated query.
 type replay struct{ rows pgx.Rows }
 
 // Exec implements pgsql.DBTX; a pipeline of reads has none.

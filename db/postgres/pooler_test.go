@@ -8,35 +8,34 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sendonce/sendonce/db/dbtest"
-	"github.com/sendonce/sendonce/db/dbtest/pgserver"
 	"github.com/sendonce/sendonce/db/postgres"
+	"github.com/sendonce/sendonce/db/storetest"
+	"github.com/sendonce/sendonce/db/storetest/pgserver"
 	"github.com/sendonce/sendonce/internal/blackbox/testbed"
 )
 
-// TestPostgresIsAStoreBehindAPooler : the whole suite through PgBouncer in transaction mode, by more clients
-// than there are connections to the server. No statement and no lock is left on a connection that the next
-// transaction may not get again.
-func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
+// Runs the whole suite through PgBouncer in transaction mode, with more clients than server connections. No statement
+// and no lock may be left on a connection, since the next transaction may get another one.
+func TestPostgresStore_BehindAPooler(t *testing.T) {
 	t.Parallel()
 	server := testbed.Postgres(t)
-	through, err := url.Parse(server.Pooler(5))
+	pooler, err := url.Parse(server.Pooler(5))
 	if err != nil {
 		t.Fatal(err)
 	}
 	on := func(database string) postgres.Options {
-		u := *through
+		u := *pooler
 		u.Path = "/" + database
 		return postgres.Options{URL: u.String(), MaxConns: 16, Pooler: true}
 	}
-	// Migrated once, through the pooler, and copied for each test. The pooler stays connected.
+	// Migrated once through the pooler and copied for each test. The pooler stays connected.
 	server.Query("CREATE DATABASE migrated TEMPLATE template0")
 	if err := migrate(on("migrated")); err != nil {
 		t.Fatal(err)
 	}
 	server.Query("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = 'migrated'")
 	var databases atomic.Int32
-	dbtest.Run(t, func(t *testing.T) dbtest.Store {
+	storetest.Run(t, func(t *testing.T) storetest.Store {
 		database := fmt.Sprintf("database_%d", databases.Add(1))
 		if err := pgserver.Copy(server.URL, database, "migrated"); err != nil {
 			t.Fatal(err)
@@ -44,31 +43,31 @@ func TestPostgresIsAStoreBehindAPooler(t *testing.T) {
 		t.Cleanup(func() { server.Query("DROP DATABASE " + database + " WITH (FORCE)") })
 		return open(t, on(database))
 	})
-	if kept := server.KeptOnAConnection(); kept != "" {
+	if kept := server.ForbiddenSessionState(); kept != "" {
 		t.Error(kept)
 	}
-	if !strings.Contains(server.Log(), "CreateEntry") {
-		t.Error("the log tells of no statement, so it proves nothing")
+	if !strings.Contains(server.Log(), "InsertEntry") {
+		t.Error("the log contains no statement, so it proves nothing")
 	}
 }
 
-// Not told of its pooler, a store keeps statements by name on connections, and the test above would say so.
-func TestAStoreThatDoesNotKnowOfItsPoolerIsFoundOut(t *testing.T) {
+// Without the pooler option a store prepares named statements on connections, and the test above would detect it.
+func TestPostgresStore_UnconfiguredPoolerIsDetected(t *testing.T) {
 	ctx := context.Background()
 	server := testbed.Postgres(t)
-	through := server.Pooler(1)
+	pooler := server.Pooler(1)
 	if err := migrate(postgres.Options{URL: server.URL}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		s, err := postgres.Open(ctx, postgres.Options{URL: through, MaxConns: 1})
+		s, err := postgres.Open(ctx, postgres.Options{URL: pooler, MaxConns: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		_, _ = s.Lanes(ctx) // one of them prepares what the other has prepared
+		_, _ = s.WaitingProviders(ctx) // one of them prepares a statement that the other has prepared
 	}
-	if server.KeptOnAConnection() == "" {
-		t.Error("nobody minded")
+	if server.ForbiddenSessionState() == "" {
+		t.Error("named statements were not detected")
 	}
 }

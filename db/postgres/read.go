@@ -9,32 +9,32 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Load is the entry under an identity, absent where there is none, and the ledger's now and epoch, read
-// before it, in one round trip.
-func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
+// Load returns the entry of an identity, absent if there is none, with the ledger's now and epoch, read before the
+// entry in the same round trip.
+func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot, error) {
 	var (
-		reads pipeline
-		seen  ledger.Reading
+		reads    pipeline
+		snapshot ledger.Snapshot
 	)
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		row, err := q.NowAndEpoch(ctx)
-		seen.Now, seen.Epoch = utc(row.Now), row.Epoch
+		snapshot.Now, snapshot.Epoch = utc(row.Now), row.Epoch
 		return err
 	})
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		row, err := q.LoadEntry(ctx, pgsql.LoadEntryParams(id))
 		if err == nil {
-			seen.Entry = entryOf(row)
+			snapshot.Entry = entryOf(row)
 		}
-		return none(err, nil)
+		return noRowsAs(err, nil)
 	})
 	if err := s.send(ctx, &reads.batch); err != nil {
-		return ledger.Reading{}, err
+		return ledger.Snapshot{}, err
 	}
-	return seen, nil
+	return snapshot, nil
 }
 
-// Epoch names the database's system and timeline, as every reading does.
+// Epoch returns the system identifier and timeline of the database, as every snapshot does.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
 	var epoch string
 	err := s.do(ctx, func(q *pgsql.Queries) error {
@@ -45,9 +45,9 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 	return epoch, err
 }
 
-// Notice tells when an epoch was noticed first, and makes it known if it was not; zero for the one that the
-// ledger was born on. With again it counts as noticed now: the asker has lived on another one since.
-func (s *Store) Notice(ctx context.Context, epoch string, again bool) (time.Time, error) {
+// RecordEpoch returns when an epoch was first noticed, and stores it if it is new. The time is zero for the epoch on
+// which the ledger was created. With again the epoch counts as noticed now: the caller has seen another one since.
+func (s *Store) RecordEpoch(ctx context.Context, epoch string, again bool) (time.Time, error) {
 	var noticed time.Time
 	err := s.do(ctx, func(q *pgsql.Queries) error {
 		known, err := q.ListEpochs(ctx)
@@ -56,7 +56,7 @@ func (s *Store) Notice(ctx context.Context, epoch string, again bool) (time.Time
 		}
 		switch at := slices.IndexFunc(known, func(e pgsql.Epoch) bool { return e.Epoch == epoch }); {
 		case at >= 0 && again:
-			err = q.RenewEpoch(ctx, epoch)
+			err = q.MarkEpochNoticed(ctx, epoch)
 		case at >= 0:
 			noticed = timeOf(known[at].Noticed)
 			return nil
@@ -81,7 +81,7 @@ func (s *Store) Notice(ctx context.Context, epoch string, again bool) (time.Time
 	return noticed, err
 }
 
-// nowInto reads the ledger's now, for the first place in a pipeline.
+// nowInto reads the ledger's now; it is queued first in a pipeline.
 func nowInto(now *time.Time) func(context.Context, *pgsql.Queries) error {
 	return func(ctx context.Context, q *pgsql.Queries) (err error) {
 		*now, err = q.Now(ctx)
@@ -90,12 +90,12 @@ func nowInto(now *time.Time) func(context.Context, *pgsql.Queries) error {
 	}
 }
 
-// Payload is what an entry carries; [ledger.ErrNotFound] once it is purged.
+// Payload returns the payload of an entry, or [ledger.ErrNotFound] if it has none or it was purged.
 func (s *Store) Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error) {
 	var row pgsql.Payload
 	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
 		row, err = q.LoadPayload(ctx, pgsql.LoadPayloadParams(id))
-		return none(err, ledger.ErrNotFound)
+		return noRowsAs(err, ledger.ErrNotFound)
 	})
 	if err != nil {
 		return ledger.Payload{}, err
@@ -103,64 +103,64 @@ func (s *Store) Payload(ctx context.Context, id ledger.Identity) (ledger.Payload
 	return payloadOf(row), nil
 }
 
-// Story is all that is known of an entry, from one snapshot; [ledger.ErrNotFound] where there is none.
-func (s *Store) Story(ctx context.Context, id ledger.Identity) (ledger.Story, error) {
+// EntryDetail returns everything that is stored about an entry, read in one snapshot, or [ledger.ErrNotFound].
+func (s *Store) EntryDetail(ctx context.Context, id ledger.Identity) (ledger.EntryDetail, error) {
 	var (
-		reads pipeline
-		story ledger.Story
+		reads  pipeline
+		detail ledger.EntryDetail
 	)
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		row, err := q.LoadEntry(ctx, pgsql.LoadEntryParams(id))
-		story.Entry = entryOf(row)
-		return none(err, nil)
+		detail.Entry = entryOf(row)
+		return noRowsAs(err, nil)
 	})
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		row, err := q.LoadPayload(ctx, pgsql.LoadPayloadParams(id))
 		if err == nil {
 			payload := payloadOf(row)
-			story.Payload = &payload
+			detail.Payload = &payload
 		}
-		return none(err, nil)
+		return noRowsAs(err, nil)
 	})
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		rows, err := q.ListTimeline(ctx, pgsql.ListTimelineParams(id))
-		story.Timeline = each(rows, eventOf)
+		detail.Timeline = mapRows(rows, eventOf)
 		return err
 	})
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		rows, err := q.ListConflicts(ctx, pgsql.ListConflictsParams(id))
-		story.Conflicts = each(rows, conflictOf)
+		detail.Conflicts = mapRows(rows, conflictOf)
 		return err
 	})
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
-		rows, err := q.ListActs(ctx, pgsql.ListActsParams(id))
-		story.Acts = each(rows, actOf)
+		rows, err := q.ListEntryAudit(ctx, pgsql.ListEntryAuditParams(id))
+		detail.Audit = mapRows(rows, auditEventOf)
 		return err
 	})
 	if err := s.snapshot(ctx, &reads); err != nil {
-		return ledger.Story{}, err
+		return ledger.EntryDetail{}, err
 	}
-	if story.Entry.Absent() {
-		return ledger.Story{}, ledger.ErrNotFound
+	if detail.Entry.Absent() {
+		return ledger.EntryDetail{}, ledger.ErrNotFound
 	}
-	return story, nil
+	return detail, nil
 }
 
-// Timeline is the events of an entry, in the order of their versions.
-func (s *Store) Timeline(ctx context.Context, id ledger.Identity) ([]ledger.Event, error) {
+// Timeline returns the events of an entry in the order of their versions.
+func (s *Store) Timeline(ctx context.Context, id ledger.Identity) ([]ledger.TimelineEvent, error) {
 	return list(ctx, s, eventOf, func(q *pgsql.Queries) ([]pgsql.Timeline, error) {
 		return q.ListTimeline(ctx, pgsql.ListTimelineParams(id))
 	})
 }
 
-// ByReminder is every entry of a reminder, in the order of type and channel.
+// ByReminder returns every entry of a reminder, ordered by type and channel.
 func (s *Store) ByReminder(ctx context.Context, reminderID string) ([]ledger.Entry, error) {
 	return list(ctx, s, entryOf, func(q *pgsql.Queries) ([]pgsql.Entry, error) {
 		return q.ListByReminder(ctx, reminderID)
 	})
 }
 
-// List is a page of entries, the newest first.
+// List returns a page of entries, newest first.
 func (s *Store) List(ctx context.Context, query ledger.Query) ([]ledger.Entry, error) {
 	return list(ctx, s, entryOf, func(q *pgsql.Queries) ([]pgsql.Entry, error) {
 		if query.Conflict {
@@ -170,7 +170,7 @@ func (s *Store) List(ctx context.Context, query ledger.Query) ([]ledger.Entry, e
 	})
 }
 
-// Due is up to limit entries of a provider that the ledger has to look at, the longest due first.
+// Due returns up to limit entries of a provider whose wake time has come, longest overdue first.
 func (s *Store) Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
 	return list(ctx, s, func(r pgsql.ListDueRow) ledger.Identity { return ledger.Identity(r) },
 		func(q *pgsql.Queries) ([]pgsql.ListDueRow, error) {
@@ -178,32 +178,32 @@ func (s *Store) Due(ctx context.Context, provider string, limit int) ([]ledger.I
 		})
 }
 
-// Lanes is every provider for which some entry waits, due or not.
-func (s *Store) Lanes(ctx context.Context) ([]string, error) {
-	return list(ctx, s, func(lane string) string { return lane }, func(q *pgsql.Queries) ([]string, error) {
-		return q.ListLanes(ctx)
+// WaitingProviders returns every provider with at least one entry that waits, due or not.
+func (s *Store) WaitingProviders(ctx context.Context) ([]string, error) {
+	return list(ctx, s, func(provider string) string { return provider }, func(q *pgsql.Queries) ([]string, error) {
+		return q.ListWaitingProviders(ctx)
 	})
 }
 
-// Lapsed is up to limit entries that were claimed within the given span and whose holder went silent, the
-// longest lapsed first. The span bounds what is read.
-func (s *Store) Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error) {
-	return list(ctx, s, func(r pgsql.ListLapsedRow) ledger.Identity { return ledger.Identity(r) },
-		func(q *pgsql.Queries) ([]pgsql.ListLapsedRow, error) {
-			return q.ListLapsed(ctx, pgsql.ListLapsedParams{BackMicros: -within.Microseconds(), AtMost: atMost(limit)})
+// ExpiredLeases returns up to limit entries that were claimed within the given span and whose lease has expired,
+// longest expired first. The span bounds the scan.
+func (s *Store) ExpiredLeases(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error) {
+	return list(ctx, s, func(r pgsql.ListExpiredLeasesRow) ledger.Identity { return ledger.Identity(r) },
+		func(q *pgsql.Queries) ([]pgsql.ListExpiredLeasesRow, error) {
+			return q.ListExpiredLeases(ctx, pgsql.ListExpiredLeasesParams{WithinMicros: -within.Microseconds(), AtMost: atMost(limit)})
 		})
 }
 
-// Asks is up to limit unknown entries of a provider that it is to be asked about now, the longest due first.
-func (s *Store) Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
-	return list(ctx, s, func(r pgsql.ListAsksRow) ledger.Identity { return ledger.Identity(r) },
-		func(q *pgsql.Queries) ([]pgsql.ListAsksRow, error) {
-			return q.ListAsks(ctx, pgsql.ListAsksParams{Provider: provider, AtMost: atMost(limit)})
+// DueLookups returns up to limit unknown entries of a provider whose next lookup is due, longest overdue first.
+func (s *Store) DueLookups(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
+	return list(ctx, s, func(r pgsql.ListDueLookupsRow) ledger.Identity { return ledger.Identity(r) },
+		func(q *pgsql.Queries) ([]pgsql.ListDueLookupsRow, error) {
+			return q.ListDueLookups(ctx, pgsql.ListDueLookupsParams{Provider: provider, AtMost: atMost(limit)})
 		})
 }
 
-// Unknown is a page of unknown entries, the longest in doubt first.
-func (s *Store) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error) {
+// Unknown returns a page of unknown entries, longest in doubt first.
+func (s *Store) Unknown(ctx context.Context, after ledger.DoubtPosition, limit int) ([]ledger.Entry, error) {
 	return list(ctx, s, entryOf, func(q *pgsql.Queries) ([]pgsql.Entry, error) {
 		return q.ListUnknown(ctx, pgsql.ListUnknownParams{
 			AfterDoubt: &after.Since, AfterReminderID: after.ReminderID, AfterType: after.Type,
@@ -212,7 +212,7 @@ func (s *Store) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]l
 	})
 }
 
-// Gates is every gate that was ever written, and the ledger's now, read before them.
+// Gates returns every stored gate, and the ledger's now, read before them.
 func (s *Store) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
 	var (
 		reads pipeline
@@ -222,7 +222,7 @@ func (s *Store) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
 	reads.read(ctx, nowInto(&now))
 	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
 		rows, err := q.ListGates(ctx)
-		gates = each(rows, gateOf)
+		gates = mapRows(rows, gateOf)
 		return err
 	})
 	if err := s.send(ctx, &reads.batch); err != nil {
@@ -231,20 +231,20 @@ func (s *Store) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
 	return gates, now, nil
 }
 
-// list runs a query that gives many rows.
+// list runs a query that returns many rows.
 func list[Row, T any](
 	ctx context.Context, s *Store, of func(Row) T, query func(*pgsql.Queries) ([]Row, error),
 ) ([]T, error) {
 	var found []T
 	err := s.do(ctx, func(q *pgsql.Queries) error {
 		rows, err := query(q)
-		found = each(rows, of)
+		found = mapRows(rows, of)
 		return err
 	})
 	return found, err
 }
 
-func each[Row, T any](rows []Row, of func(Row) T) []T {
+func mapRows[Row, T any](rows []Row, of func(Row) T) []T {
 	var all []T
 	for _, row := range rows {
 		all = append(all, of(row))

@@ -8,18 +8,18 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// CreateRedrive lays out a redrive with all of its items and the line of the audit, in one commit, unless its
-// person has used its key before ([ledger.ErrExists]). It returns the redrive as stored.
-func (s *Store) CreateRedrive(ctx context.Context, r ledger.Redrive, items []ledger.RedriveItem, act ledger.Act) (ledger.Redrive, error) {
+// InsertRedrive inserts a redrive with all of its items and its audit event in one transaction, unless its actor has
+// used its idempotency key before ([ledger.ErrExists]). It returns the redrive as stored.
+func (s *Store) InsertRedrive(ctx context.Context, r ledger.Redrive, items []ledger.RedriveItem, audit ledger.AuditEvent) (ledger.Redrive, error) {
 	var row pgsql.Redrive
 	err := s.commit(ctx, func(q *pgsql.Queries) (err error) {
 		if row, err = q.AddRedrive(ctx, addRedriveParams(r)); err != nil {
-			return none(err, ledger.ErrExists)
+			return noRowsAs(err, ledger.ErrExists)
 		}
 		if err := q.AddRedriveItems(ctx, itemsParams(r.ID, items)); err != nil {
 			return err
 		}
-		return q.AddAct(ctx, actParams(act))
+		return q.AddAuditEvent(ctx, auditEventParams(audit))
 	})
 	if err != nil {
 		return ledger.Redrive{}, err
@@ -27,15 +27,15 @@ func (s *Store) CreateRedrive(ctx context.Context, r ledger.Redrive, items []led
 	return redriveOf(row), nil
 }
 
-// Redrive is one by its id; [ledger.ErrNotFound] where there is none.
+// Redrive returns the redrive with an id, or [ledger.ErrNotFound].
 func (s *Store) Redrive(ctx context.Context, id string) (ledger.Redrive, error) {
 	return s.redrive(ctx, func(q *pgsql.Queries) (pgsql.Redrive, error) { return q.LoadRedrive(ctx, id) })
 }
 
-// RedriveByKey is the one that a person asked for under a key; [ledger.ErrNotFound] where there is none.
-func (s *Store) RedriveByKey(ctx context.Context, by, key string) (ledger.Redrive, error) {
+// RedriveByKey returns the redrive that an actor created under an idempotency key, or [ledger.ErrNotFound].
+func (s *Store) RedriveByKey(ctx context.Context, actor, key string) (ledger.Redrive, error) {
 	return s.redrive(ctx, func(q *pgsql.Queries) (pgsql.Redrive, error) {
-		return q.LoadRedriveByKey(ctx, pgsql.LoadRedriveByKeyParams{Actor: by, RequestKey: key})
+		return q.LoadRedriveByKey(ctx, pgsql.LoadRedriveByKeyParams{Actor: actor, RequestKey: key})
 	})
 }
 
@@ -46,13 +46,13 @@ func (s *Store) redrive(ctx context.Context, load func(*pgsql.Queries) (pgsql.Re
 		if err == nil {
 			found = redriveOf(row)
 		}
-		return none(err, ledger.ErrNotFound)
+		return noRowsAs(err, ledger.ErrNotFound)
 	})
 	return found, err
 }
 
-// Redrives is a page of redrives, the newest first; nil starts at the newest.
-func (s *Store) Redrives(ctx context.Context, after *ledger.RedrivePlace, limit int) ([]ledger.Redrive, error) {
+// Redrives returns a page of redrives, newest first. A nil position starts at the newest.
+func (s *Store) Redrives(ctx context.Context, after *ledger.RedrivePosition, limit int) ([]ledger.Redrive, error) {
 	p := pgsql.ListRedrivesParams{BeforeCreated: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), AtMost: atMost(limit)}
 	if after != nil {
 		p.BeforeCreated, p.BeforeID = micros(after.Created), after.ID
@@ -60,14 +60,14 @@ func (s *Store) Redrives(ctx context.Context, after *ledger.RedrivePlace, limit 
 	return list(ctx, s, redriveOf, func(q *pgsql.Queries) ([]pgsql.Redrive, error) { return q.ListRedrives(ctx, p) })
 }
 
-// IdleRedrives is up to limit running redrives that nobody is at work on, the oldest first.
+// IdleRedrives returns up to limit running redrives that no replica holds, oldest first.
 func (s *Store) IdleRedrives(ctx context.Context, limit int) ([]ledger.Redrive, error) {
 	return list(ctx, s, redriveOf, func(q *pgsql.Queries) ([]pgsql.Redrive, error) {
 		return q.ListIdleRedrives(ctx, atMost(limit))
 	})
 }
 
-// RunningRedrives counts those that are not finished.
+// RunningRedrives returns the number of redrives that are not finished.
 func (s *Store) RunningRedrives(ctx context.Context) (int, error) {
 	var running int64
 	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
@@ -77,18 +77,18 @@ func (s *Store) RunningRedrives(ctx context.Context) (int, error) {
 	return int(running), err
 }
 
-// SwapRedrive writes state, holder and lease of a redrive over the version that was read, and the act that
-// caused it, if a person did; [ledger.ErrStale] where another write was faster.
-func (s *Store) SwapRedrive(ctx context.Context, r ledger.Redrive, act *ledger.Act) (ledger.Redrive, error) {
-	p := pgsql.SwapRedriveParams{ID: r.ID, Version: r.Version, State: string(r.State), Holder: r.Holder}
+// UpdateRedrive writes state, holder and lease of a redrive over the version that was read, with the audit event if an
+// operator caused the change. It returns [ledger.ErrStale] if another write came first.
+func (s *Store) UpdateRedrive(ctx context.Context, r ledger.Redrive, audit *ledger.AuditEvent) (ledger.Redrive, error) {
+	p := pgsql.UpdateRedriveParams{ID: r.ID, Version: r.Version, State: string(r.State), Holder: r.Holder}
 	p.LeaseAt, p.LeaseAfter = momentParams(r.LeaseUntil)
 	p.FinishedAt, p.FinishedAfter = momentParams(r.Finished)
 	var row pgsql.Redrive
 	err := s.commit(ctx, func(q *pgsql.Queries) (err error) {
-		if row, err = q.SwapRedrive(ctx, p); err != nil || act == nil {
-			return none(err, ledger.ErrStale)
+		if row, err = q.UpdateRedrive(ctx, p); err != nil || audit == nil {
+			return noRowsAs(err, ledger.ErrStale)
 		}
-		return q.AddAct(ctx, actParams(*act))
+		return q.AddAuditEvent(ctx, auditEventParams(*audit))
 	})
 	if err != nil {
 		return ledger.Redrive{}, err
@@ -96,27 +96,27 @@ func (s *Store) SwapRedrive(ctx context.Context, r ledger.Redrive, act *ledger.A
 	return redriveOf(row), nil
 }
 
-// RedriveItems is every item of a redrive, in order, each with where its entry stands now.
+// RedriveItems returns every item of a redrive in order, each with the current state of its entry.
 func (s *Store) RedriveItems(ctx context.Context, id string) ([]ledger.RedriveItem, error) {
 	return list(ctx, s, itemOf, func(q *pgsql.Queries) ([]pgsql.ListRedriveItemsRow, error) {
 		return q.ListRedriveItems(ctx, id)
 	})
 }
 
-// SettleItem records what became of an item, once, for the replica that holds its redrive by this token;
-// [ledger.ErrStale] where that stands already, or another holds it by now.
-func (s *Store) SettleItem(ctx context.Context, holder string, item ledger.RedriveItem) error {
+// SetItemResult stores the result of an item once, for the replica that holds its redrive by this token. It returns
+// [ledger.ErrStale] if a result is stored already or another replica holds the redrive.
+func (s *Store) SetItemResult(ctx context.Context, holder string, item ledger.RedriveItem) error {
 	return s.do(ctx, func(q *pgsql.Queries) error {
-		return orStale(q.SettleRedriveItem(ctx, pgsql.SettleRedriveItemParams{
-			RedriveID: item.Redrive, Place: int64(item.Place), Result: item.Result, Became: item.Became, Holder: holder,
+		return staleIfNone(q.SetRedriveItemResult(ctx, pgsql.SetRedriveItemResultParams{
+			RedriveID: item.RedriveID, Position: int64(item.Position), Result: item.Result, ReparsedAs: item.ReparsedAs, Holder: holder,
 		}))
 	})
 }
 
 func addRedriveParams(r ledger.Redrive) pgsql.AddRedriveParams {
 	return pgsql.AddRedriveParams{
-		ID: r.ID, Actor: r.By, Role: r.Role, Why: r.Why, RequestKey: r.Key, RequestHash: r.RequestHash, Asked: r.Asked,
-		State: string(r.State), Size: int64(r.Size), PaceMicros: r.Pace.Microseconds(), Deadline: timeParam(r.Deadline),
+		ID: r.ID, Actor: r.Actor, Role: r.Role, Reason: r.Reason, RequestKey: r.IdempotencyKey, RequestHash: r.RequestHash, Request: r.Request,
+		State: string(r.State), Size: int64(r.Size), IntervalMicros: r.Interval.Microseconds(), Deadline: timeParam(r.Deadline),
 		Permanent: r.Permanent,
 	}
 }
@@ -124,7 +124,7 @@ func addRedriveParams(r ledger.Redrive) pgsql.AddRedriveParams {
 func itemsParams(id string, items []ledger.RedriveItem) pgsql.AddRedriveItemsParams {
 	p := pgsql.AddRedriveItemsParams{RedriveID: id}
 	for _, item := range items {
-		p.Places = append(p.Places, int64(item.Place))
+		p.Positions = append(p.Positions, int64(item.Position))
 		p.ReminderIds = append(p.ReminderIds, item.ReminderID)
 		p.Types = append(p.Types, item.Type)
 		p.Channels = append(p.Channels, item.Channel)
@@ -135,8 +135,8 @@ func itemsParams(id string, items []ledger.RedriveItem) pgsql.AddRedriveItemsPar
 
 func redriveOf(r pgsql.Redrive) ledger.Redrive {
 	return ledger.Redrive{
-		ID: r.ID, By: r.Actor, Role: r.Role, Why: r.Why, Key: r.RequestKey, RequestHash: r.RequestHash, Asked: r.Asked,
-		State: ledger.RedriveState(r.State), Size: int(r.Size), Pace: time.Duration(r.PaceMicros) * time.Microsecond,
+		ID: r.ID, Actor: r.Actor, Role: r.Role, Reason: r.Reason, IdempotencyKey: r.RequestKey, RequestHash: r.RequestHash, Request: r.Request,
+		State: ledger.RedriveState(r.State), Size: int(r.Size), Interval: time.Duration(r.IntervalMicros) * time.Microsecond,
 		Deadline: timeOf(r.Deadline), Permanent: r.Permanent,
 		Holder: r.Holder, LeaseUntil: momentOf(r.LeaseUntil), Version: r.Version,
 		Created: utc(r.Created), Updated: utc(r.Updated), Finished: momentOf(r.Finished),
@@ -146,11 +146,11 @@ func redriveOf(r pgsql.Redrive) ledger.Redrive {
 func itemOf(r pgsql.ListRedriveItemsRow) ledger.RedriveItem {
 	i := r.RedriveItem
 	item := ledger.RedriveItem{
-		Identity: ledger.Identity{ReminderID: i.ReminderID, Type: i.Type, Channel: i.Channel},
-		Redrive:  i.RedriveID, Place: int(i.Place), Version: i.Version, Result: i.Result, Became: i.Became, At: timeOf(i.At),
+		Identity:  ledger.Identity{ReminderID: i.ReminderID, Type: i.Type, Channel: i.Channel},
+		RedriveID: i.RedriveID, Position: int(i.Position), Version: i.Version, Result: i.Result, ReparsedAs: i.ReparsedAs, At: timeOf(i.At),
 	}
-	if r.State != nil && r.Class != nil && r.Reason != nil { // there is such an entry
-		item.Standing = ledger.Standing{State: ledger.State(*r.State), Class: ledger.Class(*r.Class), Reason: ledger.Reason(*r.Reason)}
+	if r.State != nil && r.Class != nil && r.Reason != nil { // the entry exists
+		item.Current = ledger.StateSummary{State: ledger.State(*r.State), Class: ledger.Class(*r.Class), Reason: ledger.Reason(*r.Reason)}
 	}
 	return item
 }

@@ -8,58 +8,58 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-func createParams(c ledger.Change) pgsql.CreateEntryParams {
+func insertParams(c ledger.Change) pgsql.InsertEntryParams {
 	e, event, payload := c.Entry, c.Event, c.Payload
-	p := pgsql.CreateEntryParams{
+	p := pgsql.InsertEntryParams{
 		ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel,
 		SendKey: e.SendKey, ContentHash: e.ContentHash,
 		State: string(e.State), Class: string(e.Class), Reason: string(e.Reason), EntryCode: e.Code,
-		Provider: e.Provider, Fingerprint: e.Fingerprint, Receipt: e.Receipt, Missing: string(e.Missing),
-		Attempts: int64(e.Attempts), Spent: int64(e.Spent),
-		Lapses: int64(e.Lapses), Deliveries: int64(e.Deliveries), Redrives: int64(e.Redrives),
+		Provider: e.Provider, Fingerprint: e.Fingerprint, Receipt: e.Receipt, ReceiptMissing: string(e.ReceiptMissing),
+		Attempts: int64(e.Attempts), BudgetUsed: int64(e.BudgetUsed),
+		LeaseExpirations: int64(e.LeaseExpirations), Deliveries: int64(e.Deliveries), Redrives: int64(e.Redrives),
 		Holder: e.Holder, Owner: string(e.Owner),
-		NotBefore: timeParam(e.NotBefore), Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), Asked: int64(e.Asked),
-		CancelAsked: e.CancelAsked,
-		Published:   timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
+		NotBefore: timeParam(e.NotBefore), Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), LookupsNotFound: int64(e.LookupsNotFound),
+		CancelRequested: e.CancelRequested,
+		Published:       timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
 		ReservationID: e.ReservationID, UserID: e.UserID,
 	}
 	p.LeaseAt, p.LeaseAfter = momentParams(e.LeaseUntil)
 	p.ClaimedAt, p.ClaimedAfter = momentParams(e.ClaimedAt)
 	p.DueAt, p.DueAfter = momentParams(e.Due)
 	p.WakeAt, p.WakeAfter = momentParams(e.Wake)
-	p.AskAt, p.AskAfter = momentParams(e.AskAt)
+	p.LookupAt, p.LookupAfter = momentParams(e.NextLookup)
 	if payload != nil {
-		p.WithPayload, p.Recipient = true, payload.Recipient
+		p.HasPayload, p.Recipient = true, payload.Recipient
 		p.Content, p.Metadata, p.Raw = payload.Content, payload.Metadata, payload.Raw
 	}
 	if event != nil {
 		p.WithEvent, p.Kind = true, string(event.Kind)
 		p.EventState, p.EventReason, p.Origin = string(event.State), string(event.Reason), string(event.Origin)
-		p.EventSource, p.MessageID, p.DeliveryCount = event.Source, event.Message, int64(event.Count)
-		p.EventHolder, p.Attempt, p.EventProvider = event.Holder, int64(event.Number), event.Provider
+		p.EventSource, p.MessageID, p.DeliveryCount = event.Source, event.MessageID, int64(event.DeliveryCount)
+		p.EventHolder, p.Attempt, p.EventProvider = event.Holder, int64(event.AttemptNumber), event.Provider
 		p.StartedAt, p.FinishedAt = timeParam(event.Started), timeParam(event.Finished)
-		p.Outcome, p.EventReceipt = outcomeWord(*event), event.Outcome.Receipt
+		p.Outcome, p.EventReceipt = outcomeText(*event), event.Outcome.Receipt
 		p.Status, p.Code, p.RequestID = int64(event.Outcome.Status), event.Outcome.Code, event.Outcome.RequestID
 		p.RetryAfterMicros, p.Cause = event.Outcome.RetryAfter.Microseconds(), event.Outcome.Cause
 	}
 	return p
 }
 
-// swapParams are the same values under the version that was read, less what never changes.
-func swapParams(c ledger.Change) pgsql.SwapEntryParams {
-	p := createParams(c)
-	return pgsql.SwapEntryParams{
+// updateParams are the values of insertParams without the columns that never change, with the version that was read.
+func updateParams(c ledger.Change) pgsql.UpdateEntryParams {
+	p := insertParams(c)
+	return pgsql.UpdateEntryParams{
 		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: c.Entry.Version, ReadAt: timeParam(c.Entry.Updated),
 		State: p.State, Class: p.Class, Reason: p.Reason, EntryCode: p.EntryCode,
-		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
-		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,
+		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, ReceiptMissing: p.ReceiptMissing,
+		Attempts: p.Attempts, BudgetUsed: p.BudgetUsed, LeaseExpirations: p.LeaseExpirations, Deliveries: p.Deliveries,
 		Redrives: p.Redrives,
 		Holder:   p.Holder, LeaseAt: p.LeaseAt, LeaseAfter: p.LeaseAfter,
 		ClaimedAt: p.ClaimedAt, ClaimedAfter: p.ClaimedAfter,
 		DueAt: p.DueAt, DueAfter: p.DueAfter, WakeAt: p.WakeAt, WakeAfter: p.WakeAfter, Owner: p.Owner,
-		Deadline: p.Deadline, DoubtSince: p.DoubtSince, AskAt: p.AskAt, AskAfter: p.AskAfter, Asked: p.Asked,
-		CancelAsked: p.CancelAsked,
-		Published:   p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
+		Deadline: p.Deadline, DoubtSince: p.DoubtSince, LookupAt: p.LookupAt, LookupAfter: p.LookupAfter, LookupsNotFound: p.LookupsNotFound,
+		CancelRequested: p.CancelRequested,
+		Published:       p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
 		ReservationID: p.ReservationID, UserID: p.UserID,
 		WithEvent: p.WithEvent, Kind: p.Kind, EventState: p.EventState, EventReason: p.EventReason,
 		Origin: p.Origin, EventSource: p.EventSource, MessageID: p.MessageID, DeliveryCount: p.DeliveryCount,
@@ -70,8 +70,8 @@ func swapParams(c ledger.Change) pgsql.SwapEntryParams {
 	}
 }
 
-// outcomeWord is empty for a line that tells of no call.
-func outcomeWord(e ledger.Event) string {
+// outcomeText is empty for a decision without a call.
+func outcomeText(e ledger.TimelineEvent) string {
 	if e.Kind == ledger.EventDecision && e.Outcome == (ledger.Outcome{}) {
 		return ""
 	}
@@ -85,13 +85,13 @@ func entryOf(r pgsql.Entry) ledger.Entry {
 		State: ledger.State(r.State), Version: r.Version,
 		Class: ledger.Class(r.Class), Reason: ledger.Reason(r.Reason), Code: r.Code,
 		Provider: r.Provider, Fingerprint: r.Fingerprint,
-		Receipt: r.Receipt, Missing: ledger.Missing(r.Missing),
-		Attempts: int(r.Attempts), Spent: int(r.Spent), Lapses: int(r.Lapses), Deliveries: int(r.Deliveries),
+		Receipt: r.Receipt, ReceiptMissing: ledger.ReceiptMissing(r.ReceiptMissing),
+		Attempts: int(r.Attempts), BudgetUsed: int(r.BudgetUsed), LeaseExpirations: int(r.LeaseExpirations), Deliveries: int(r.Deliveries),
 		Redrives: int(r.Redrives),
 		Holder:   r.Holder, LeaseUntil: momentOf(r.LeaseUntil), ClaimedAt: momentOf(r.ClaimedAt),
 		Due: momentOf(r.Due), Wake: momentOf(r.Wake), Owner: ledger.Owner(r.Owner),
 		NotBefore: timeOf(r.NotBefore), Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince),
-		AskAt: momentOf(r.AskAt), Asked: int(r.Asked), CancelAsked: r.CancelAsked,
+		NextLookup: momentOf(r.NextLookup), LookupsNotFound: int(r.LookupsNotFound), CancelRequested: r.CancelRequested,
 		FirstSeen: utc(r.FirstSeen), Updated: utc(r.Updated), Published: timeOf(r.Published),
 		Source: r.Source, CorrelationID: r.CorrelationID, ReservationID: r.ReservationID, UserID: r.UserID,
 	}
@@ -101,12 +101,12 @@ func payloadOf(r pgsql.Payload) ledger.Payload {
 	return ledger.Payload{Recipient: r.Recipient, Content: r.Content, Metadata: r.Metadata, Raw: r.Raw}
 }
 
-func eventOf(r pgsql.Timeline) ledger.Event {
-	return ledger.Event{
+func eventOf(r pgsql.Timeline) ledger.TimelineEvent {
+	return ledger.TimelineEvent{
 		Version: r.Version, Kind: ledger.EventKind(r.Kind),
 		State: ledger.State(r.State), Reason: ledger.Reason(r.Reason),
-		Origin: ledger.Origin(r.Origin), Source: r.Source, Message: r.MessageID, Count: int(r.DeliveryCount),
-		Holder: r.Holder, Number: int(r.Attempt), Provider: r.Provider,
+		Origin: ledger.Origin(r.Origin), Source: r.Source, MessageID: r.MessageID, DeliveryCount: int(r.DeliveryCount),
+		Holder: r.Holder, AttemptNumber: int(r.Attempt), Provider: r.Provider,
 		Started: timeOf(r.StartedAt), Finished: timeOf(r.FinishedAt),
 		Outcome: ledger.Outcome{
 			Result: ledger.ParseResult(r.Outcome), Receipt: r.Receipt, Status: int(r.Status),
@@ -124,17 +124,17 @@ func conflictOf(r pgsql.Conflict) ledger.Conflict {
 	}
 }
 
-func actParams(a ledger.Act) pgsql.AddActParams {
-	return pgsql.AddActParams{
+func auditEventParams(a ledger.AuditEvent) pgsql.AddAuditEventParams {
+	return pgsql.AddAuditEventParams{
 		ReminderID: a.ReminderID, Type: a.Type, Channel: a.Channel, ID: a.ID,
-		Actor: a.By, Role: a.Role, Verb: a.Verb, Why: a.Why, Before: a.Before, After: a.After,
+		Actor: a.Actor, Role: a.Role, Action: a.Action, Reason: a.Reason, Before: a.Before, After: a.After,
 	}
 }
 
-func actOf(r pgsql.Audit) ledger.Act {
-	return ledger.Act{
+func auditEventOf(r pgsql.Audit) ledger.AuditEvent {
+	return ledger.AuditEvent{
 		Identity: ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
-		ID:       r.ID, At: utc(r.At), By: r.Actor, Role: r.Role, Verb: r.Verb, Why: r.Why,
+		ID:       r.ID, At: utc(r.At), Actor: r.Actor, Role: r.Role, Action: r.Action, Reason: r.Reason,
 		Before: r.Before, After: r.After,
 	}
 }
@@ -142,11 +142,11 @@ func actOf(r pgsql.Audit) ledger.Act {
 func gateOf(r pgsql.Gate) ledger.Gate {
 	return ledger.Gate{
 		Provider: r.Provider, ClosedUntil: momentOf(r.ClosedUntil), Class: ledger.Class(r.Class),
-		By: r.ClosedBy, Strikes: int(r.Strikes), Paused: r.Paused, Version: r.Version, Updated: utc(r.Updated),
+		Actor: r.Actor, Failures: int(r.Failures), Paused: r.Paused, Version: r.Version, Updated: utc(r.Updated),
 	}
 }
 
-// listParams puts the end of time where a bound is left open, so that one statement serves every list.
+// listParams sets open bounds to the end of time, so that one statement serves every list.
 func listParams(q ledger.Query) pgsql.ListEntriesParams {
 	end := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	p := pgsql.ListEntriesParams{
@@ -167,11 +167,11 @@ func listParams(q ledger.Query) pgsql.ListEntriesParams {
 
 func atMost(limit int) int32 { return int32(min(max(limit, 1), math.MaxInt32)) }
 
-// momentParams are the arguments of ledger_at: a time, or the microseconds from the write, or neither.
+// momentParams are the arguments of ledger_at: a fixed time, or microseconds after the write, or neither.
 func momentParams(m ledger.Moment) (at *time.Time, after *int64) {
-	if span, is := m.Span(); is {
-		distance := span.Microseconds()
-		return nil, &distance
+	if span, relative := m.Span(); relative {
+		microseconds := span.Microseconds()
+		return nil, &microseconds
 	}
 	fixed, _ := m.Fixed()
 	return timeParam(fixed), nil
@@ -194,7 +194,7 @@ func timeOf(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// micros cuts what PostgreSQL would round.
+// micros truncates t to microseconds, which PostgreSQL would round.
 func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 func utc(t time.Time) time.Time { return t.UTC() }

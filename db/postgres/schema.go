@@ -18,16 +18,16 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// ErrSchema : the schema is older than this binary needs.
+// ErrSchema means that the schema is older than this binary needs.
 var ErrSchema = errors.New("postgres: the schema is out of date: run the migrations")
 
-// Migrate brings the schema to the version that this binary knows. Of several processes that do so at
-// once one works and the others wait, by a row in a table: session locks do not pass a pooler. Since it
-// holds several connections at once, it takes none from the pool.
+// Migrate upgrades the schema to the version that this binary knows. Of several processes that do so at once, one
+// migrates and the others wait for a row in a lock table, since session locks do not work through a pooler. It needs
+// several connections at once, so it takes none from the pool.
 func (s *Store) Migrate(ctx context.Context) error {
-	own := stdlib.OpenDB(*s.pool.Config().ConnConfig)
-	defer own.Close()
-	provider, err := provider(own)
+	db := stdlib.OpenDB(*s.pool.Config().ConnConfig)
+	defer db.Close()
+	provider, err := provider(db)
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Ping tells whether the database can be reached and holds the schema that this binary needs. A newer
-// schema is right too: migrations let the old binary run beside the new one.
+// Ping reports whether the database can be reached and has the schema that this binary needs. A newer schema is
+// accepted: migrations keep the previous binary working, so that old and new replicas can run at the same time.
 func (s *Store) Ping(ctx context.Context) error {
 	provider, err := provider(s.schema)
 	if err != nil {

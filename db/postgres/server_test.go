@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/sendonce/sendonce/db/dbtest/pgserver"
 	"github.com/sendonce/sendonce/db/postgres"
+	"github.com/sendonce/sendonce/db/storetest/pgserver"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
@@ -33,10 +33,10 @@ func claimed(id ledger.Identity) ledger.Change {
 func settled(e ledger.Entry) ledger.Change {
 	e.State, e.Reason, e.Receipt = ledger.Sent, ledger.ReasonAccepted, "receipt"
 	e.Holder, e.LeaseUntil, e.Attempts = "", ledger.Moment{}, 1
-	return ledger.Change{Entry: e, Event: &ledger.Event{Kind: ledger.EventAttempt, State: e.State}}
+	return ledger.Change{Entry: e, Event: &ledger.TimelineEvent{Kind: ledger.EventAttempt, State: e.State}}
 }
 
-// rows runs a query of a test's own and gives its rows as text, one a line.
+// rows runs a query and returns its rows as text, one per line.
 func rows(t *testing.T, url, query string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -57,7 +57,7 @@ func rows(t *testing.T, url, query string) string {
 }
 
 // A statement that waited for a lock must not judge a lease by the time at which its transaction began.
-func TestTheLedgersClockGoesOnInsideATransaction(t *testing.T) {
+func TestLedgerNow_AdvancesInsideATransaction(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), migrated.URL(t))
 	if err != nil {
 		t.Fatal(err)
@@ -78,11 +78,11 @@ func TestTheLedgersClockGoesOnInsideATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if passed := second.Sub(first); passed < 10*time.Millisecond {
-		t.Errorf("the clock went on by %v in 10 ms", passed)
+		t.Errorf("the clock advanced by %v in 10 ms", passed)
 	}
 }
 
-func TestManyMayMigrateAtOnce(t *testing.T) {
+func TestMigrate_ConcurrentMigrationsSucceed(t *testing.T) {
 	url := pgserver.URL(t)
 	var all sync.WaitGroup
 	for range 4 {
@@ -104,7 +104,7 @@ func TestManyMayMigrateAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func TestPingAsksForTheSchemaAndTheServer(t *testing.T) {
+func TestPing_ChecksServerAndSchema(t *testing.T) {
 	ctx := context.Background()
 	s, err := postgres.Open(ctx, postgres.Options{URL: pgserver.URL(t)})
 	if err != nil {
@@ -124,92 +124,92 @@ func TestPingAsksForTheSchemaAndTheServer(t *testing.T) {
 	}
 }
 
-// gatekeeper is a tracer that holds the first query until it is let go.
-type gatekeeper struct {
+// blockingTracer is a tracer that blocks the first query until it is released.
+type blockingTracer struct {
 	once    sync.Once
-	arrived chan struct{}
-	leave   chan struct{}
+	started chan struct{}
+	release chan struct{}
 }
 
-func (g *gatekeeper) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	g.once.Do(func() {
-		close(g.arrived)
-		<-g.leave
+func (b *blockingTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	b.once.Do(func() {
+		close(b.started)
+		<-b.release
 	})
 	return ctx
 }
 
-func (g *gatekeeper) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (b *blockingTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestAWaitForAConnectionIsBounded(t *testing.T) {
+func TestStore_WaitForAConnectionIsBounded(t *testing.T) {
 	ctx := context.Background()
 	url := migrated.URL(t)
 	open(t, postgres.Options{URL: url})
-	g := &gatekeeper{arrived: make(chan struct{}), leave: make(chan struct{})}
-	s, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: 1, AcquireTimeout: 10 * time.Millisecond, Tracer: g})
+	tracer := &blockingTracer{started: make(chan struct{}), release: make(chan struct{})}
+	s, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: 1, AcquireTimeout: 10 * time.Millisecond, Tracer: tracer})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	done := make(chan error)
 	go func() {
-		// Its connect may take longer than the wait that is allowed: it is tried until it gets through.
+		// Connecting may take longer than the acquire timeout, so it is retried until the query starts.
 		var err error
 		for done := false; !done; {
-			_, err = s.Create(ctx, claimed(identity("first")))
+			_, err = s.Insert(ctx, claimed(identity("first")))
 			select {
-			case <-g.arrived:
+			case <-tracer.started:
 				done = true
 			default:
 			}
 		}
 		done <- err
 	}()
-	<-g.arrived
-	_, err = s.Create(ctx, claimed(identity("second")))
+	<-tracer.started
+	_, err = s.Insert(ctx, claimed(identity("second")))
 	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ledger.ErrExists) {
-		t.Errorf("with no connection free: %v; want an error that is neither the caller's end nor a refusal", err)
+		t.Errorf("with no connection free: %v; want an error that is neither DeadlineExceeded nor ErrExists", err)
 	}
-	close(g.leave)
+	close(tracer.release)
 	if err := <-done; err != nil {
 		t.Errorf("the first: %v", err)
 	}
 }
 
-func TestAnEntryAndItsEventAreOneCommit(t *testing.T) {
+func TestUpdate_EntryAndEventShareATransaction(t *testing.T) {
 	ctx := context.Background()
 	url := migrated.URL(t)
 	s := open(t, postgres.Options{URL: url, MaxConns: 1})
-	e, err := s.Create(ctx, claimed(identity("r")))
+	e, err := s.Insert(ctx, claimed(identity("r")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err = s.Swap(ctx, settled(e)); err != nil {
+	if e, err = s.Update(ctx, settled(e)); err != nil {
 		t.Fatal(err)
 	}
-	// One transaction wrote the entry's last version and its event, an earlier one the payload.
+	// The last version of the entry and its event were written by one transaction, the payload by an earlier one.
 	got := rows(t, url, `SELECT (e.xmin = t.xmin AND e.xmin <> p.xmin)::text FROM entries e, timeline t, payloads p`)
 	if got != "true" || e.Version != 2 {
 		t.Errorf("entry and event by one transaction: %s, version %d", got, e.Version)
 	}
 }
 
-// The way from sending to sent must stay on its page and leave every index alone.
-func TestTheHappyPathIsHot(t *testing.T) {
+// The update from sending to sent must be heap-only (HOT): it stays on its page and touches no index.
+func TestUpdate_SendingToSentIsHOT(t *testing.T) {
 	ctx := context.Background()
 	url := migrated.URL(t)
 	s := open(t, postgres.Options{URL: url, MaxConns: 1})
 	const entries = 50
 	for n := range entries {
-		e, err := s.Create(ctx, claimed(identity(strings.Repeat("r", n+1))))
+		e, err := s.Insert(ctx, claimed(identity(strings.Repeat("r", n+1))))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Swap(ctx, settled(e)); err != nil {
+		if _, err := s.Update(ctx, settled(e)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.Close() // a session hands in its counts when it ends
+	s.Close() // a session reports its counts when it ends
 	counts := func() string {
 		return rows(t, url, "SELECT n_tup_upd || ' of which hot ' || n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'entries'")
 	}
@@ -218,13 +218,13 @@ func TestTheHappyPathIsHot(t *testing.T) {
 	for strings.HasPrefix(got, "0 ") && time.Now().Before(deadline) {
 		got = counts()
 	}
-	// Of updates that follow their insert at once, only those at the end of a full page may miss it.
+	// Each update follows its insert at once, so all of them fit on their page.
 	if got != "50 of which hot 50" {
 		t.Errorf("updates: %s", got)
 	}
 }
 
-func TestReadsAreServedByTheirIndexes(t *testing.T) {
+func TestQueries_UseTheirIndexes(t *testing.T) {
 	ctx := context.Background()
 	url := migrated.URL(t)
 	open(t, postgres.Options{URL: url})
@@ -257,14 +257,14 @@ func TestReadsAreServedByTheirIndexes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Join(plan, "\n"); !strings.Contains(got, index) || !strings.Contains(got, "Cond:") && !strings.Contains(got, "Index Scan") {
-			t.Errorf("%s\nis not served by %s:\n%s", query, index, got)
+			t.Errorf("%s\ndoes not use %s:\n%s", query, index, got)
 		}
 	}
 }
 
-// A server that dies under writers may take back nothing that it acknowledged, and an error is never
-// told as a refusal.
-func TestWhatIsAcknowledgedOutlivesACrash(t *testing.T) {
+// A server that crashes under concurrent writers must lose nothing that it acknowledged, and its errors must not match
+// ErrExists or ErrStale.
+func TestInsert_AcknowledgedEntriesSurviveACrash(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	server, err := pgserver.Start(dir, true)
@@ -285,9 +285,9 @@ func TestWhatIsAcknowledgedOutlivesACrash(t *testing.T) {
 		all.Go(func() {
 			for n := 0; ; n++ {
 				id := identity(strings.Repeat("r", writer+1) + strings.Repeat("-", n))
-				_, err := s.Create(ctx, claimed(id))
+				_, err := s.Insert(ctx, claimed(id))
 				if errors.Is(err, ledger.ErrExists) || errors.Is(err, ledger.ErrStale) {
-					t.Errorf("a crash reads like a refusal: %v", err)
+					t.Errorf("a crash is reported as a conflict: %v", err)
 				}
 				if err != nil {
 					return
@@ -312,7 +312,7 @@ func TestWhatIsAcknowledgedOutlivesACrash(t *testing.T) {
 	defer again.Stop()
 	s2 := open(t, postgres.Options{URL: again.URL})
 	for _, id := range written {
-		if story, err := s2.Story(ctx, id); err != nil || story.Payload == nil {
+		if detail, err := s2.EntryDetail(ctx, id); err != nil || detail.Payload == nil {
 			t.Errorf("acknowledged, then lost: %v: %v", id.ReminderID, err)
 		}
 	}

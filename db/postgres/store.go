@@ -17,30 +17,30 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// DefaultAcquireTimeout is how long a unit of work waits for a connection where nothing else is said.
+// DefaultAcquireTimeout is how long a unit of work waits for a connection by default.
 const DefaultAcquireTimeout = 2 * time.Second
 
-// Options say how to reach the database.
+// Options configure a store.
 type Options struct {
-	URL            string          // as libpq reads it: a URL or key=value pairs
-	MaxConns       int             // connections at most; 0 leaves it to the URL's pool_max_conns, else to pgxpool
-	AcquireTimeout time.Duration   // how long to wait for one of them; 0 for [DefaultAcquireTimeout]
-	Pooler         bool            // a pooler in transaction mode stands between: keep no prepared statements
+	URL            string          // connection string as for libpq: a URL or key=value pairs
+	MaxConns       int             // maximum number of connections; 0 for the URL's pool_max_conns, else pgxpool's default
+	AcquireTimeout time.Duration   // how long to wait for a connection; 0 for [DefaultAcquireTimeout]
+	Pooler         bool            // the URL leads to a pooler in transaction mode: keep no prepared statements
 	Tracer         pgx.QueryTracer // sees each query, connect and acquire; may be nil
 }
 
-// Store keeps the ledger's rows. It is safe for concurrent use.
+// Store is a ledger store in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	pool    *pgxpool.Pool
-	schema  *sql.DB // over the same pool, to ask for the schema's version
+	schema  *sql.DB // the same pool as database/sql, to read the schema's version
 	acquire time.Duration
 }
 
-// Open prepares a store; it does not dial. [Store.Ping] tells whether the database can be used.
+// Open creates a store without connecting. [Store.Ping] reports whether the database can be used.
 //
-// A statement is prepared once per connection, unless a pooler stands between: then only its
-// description is cached, and it travels unnamed with its arguments, so that any server connection can
-// run it. An exec mode that the URL names wins.
+// A statement is prepared once per connection, unless there is a pooler: then only its description is cached, and it
+// is sent unnamed with its arguments, so that any server connection can run it. An exec mode in the URL takes
+// precedence.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(o.URL)
 	if err != nil {
@@ -67,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// namesExecMode tells whether the URL itself says how statements are to be executed.
+// namesExecMode reports whether the URL sets the exec mode of statements.
 func namesExecMode(raw string) bool {
 	const key = "default_query_exec_mode"
 	if u, err := url.Parse(raw); err == nil && u.Scheme != "" {
@@ -76,27 +76,27 @@ func namesExecMode(raw string) bool {
 	return strings.Contains(raw, key+"=")
 }
 
-// Close gives back every connection; it waits for the work in flight.
+// Close closes every connection after the work in flight has ended.
 func (s *Store) Close() error {
 	err := s.schema.Close()
 	s.pool.Close()
 	return err
 }
 
-// conn takes a connection from the pool, and waits for it no longer than it may.
+// conn acquires a connection from the pool, and waits for it no longer than the acquire timeout.
 func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	waiting, stop := context.WithTimeout(ctx, s.acquire)
 	defer stop()
 	conn, err := s.pool.Acquire(waiting)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		// The caller's own time has not ended: that must not be read out of the error.
+		// The caller's context has not ended, so the error must not match context.DeadlineExceeded.
 		return nil, fmt.Errorf("no connection within %s: %v", s.acquire, err)
 	}
 	return conn, err
 }
 
-// do runs one unit of work on one connection. A connection that is left inside a transaction does not
-// come back to the pool: pgxpool closes it on release.
+// do runs one unit of work on one connection. A connection that is left inside a transaction is not reused: pgxpool
+// closes it on release.
 func (s *Store) do(ctx context.Context, work func(*pgsql.Queries) error) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *Store) do(ctx context.Context, work func(*pgsql.Queries) error) error {
 	return wrapped(work(pgsql.New(conn)))
 }
 
-// commit runs several statements as one transaction. Where it fails, at COMMIT too, what was written is
-// unknown until it is read again.
+// commit runs several statements in one transaction. After an error, also one of COMMIT, it is unknown whether they
+// were written until they are read again.
 func (s *Store) commit(ctx context.Context, work func(*pgsql.Queries) error) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -117,18 +117,19 @@ func (s *Store) commit(ctx context.Context, work func(*pgsql.Queries) error) err
 	return wrapped(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return work(pgsql.New(tx)) }))
 }
 
-// wrapped is the border's one wrapping; the ledger's own refusals pass as they are.
+// wrapped adds the package name to an error, once, at the package boundary. The errors of package ledger that callers
+// compare are returned unchanged.
 func wrapped(err error) error {
-	for _, own := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
-		if err == own {
+	for _, known := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
+		if err == known {
 			return err
 		}
 	}
 	return fmt.Errorf("postgres: %w", err)
 }
 
-// none turns "no row" into what it means to the caller.
-func none(err, meaning error) error {
+// noRowsAs replaces the error for "no rows" by what it means to the caller.
+func noRowsAs(err, meaning error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return meaning
 	}

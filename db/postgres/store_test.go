@@ -7,12 +7,12 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sendonce/sendonce/db/dbtest"
-	"github.com/sendonce/sendonce/db/dbtest/pgserver"
 	"github.com/sendonce/sendonce/db/postgres"
+	"github.com/sendonce/sendonce/db/storetest"
+	"github.com/sendonce/sendonce/db/storetest/pgserver"
 )
 
-// migrated is the database that most tests get a copy of.
+// migrated is the template that most tests copy their database from.
 var migrated = pgserver.NewTemplate(func(url string) error { return migrate(postgres.Options{URL: url}) })
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func migrate(o postgres.Options) error {
 	return errors.Join(s.Migrate(context.Background()), s.Close())
 }
 
-// open opens a store over a database that has been migrated.
+// open opens a store over a migrated database.
 func open(t *testing.T, o postgres.Options) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(context.Background(), o)
@@ -47,15 +47,15 @@ func open(t *testing.T, o postgres.Options) *postgres.Store {
 	return s
 }
 
-func TestPostgresIsAStore(t *testing.T) {
+func TestPostgresStore(t *testing.T) {
 	t.Parallel()
-	dbtest.Run(t, func(t *testing.T) dbtest.Store {
+	storetest.Run(t, func(t *testing.T) storetest.Store {
 		return open(t, postgres.Options{URL: migrated.URL(t), MaxConns: 16})
 	})
 }
 
-func TestPostgresNoticesThatItChanged(t *testing.T) {
-	dbtest.RunNotices(t, func(t *testing.T) dbtest.Store {
+func TestPostgresStore_EpochChanges(t *testing.T) {
+	storetest.RunEpochChanges(t, func(t *testing.T) storetest.Store {
 		return open(t, postgres.Options{URL: migrated.URL(t), MaxConns: 8})
 	})
 }

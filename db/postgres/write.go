@@ -7,13 +7,13 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Create inserts an entry with its payload and its first event, unless the identity exists
+// Insert inserts an entry with its payload and its first timeline event, unless the identity exists
 // ([ledger.ErrExists]). It returns the entry as stored.
-func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	var row pgsql.CreateEntryRow
+func (s *Store) Insert(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	var row pgsql.InsertEntryRow
 	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
-		row, err = q.CreateEntry(ctx, createParams(c))
-		return none(err, ledger.ErrExists)
+		row, err = q.InsertEntry(ctx, insertParams(c))
+		return noRowsAs(err, ledger.ErrExists)
 	})
 	if err != nil {
 		return ledger.Entry{}, err
@@ -21,28 +21,28 @@ func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, erro
 	return entryOf(pgsql.Entry(row)), nil
 }
 
-// Swap writes an entry over the version that was read, with its event and the act that caused it, unless
-// another write was faster ([ledger.ErrStale]). It returns the entry as stored.
-func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	var row pgsql.SwapEntryRow
-	swap := func(q *pgsql.Queries) (err error) {
-		row, err = q.SwapEntry(ctx, swapParams(c))
-		return none(err, ledger.ErrStale)
+// Update writes an entry over the version that was read, with its timeline event and its audit event, unless another
+// write came first ([ledger.ErrStale]). It returns the entry as stored.
+func (s *Store) Update(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	var row pgsql.UpdateEntryRow
+	update := func(q *pgsql.Queries) (err error) {
+		row, err = q.UpdateEntry(ctx, updateParams(c))
+		return noRowsAs(err, ledger.ErrStale)
 	}
 	var err error
-	if c.Act == nil && c.Forget == ledger.ForgetNothing {
-		err = s.do(ctx, swap)
+	if c.Audit == nil && c.Purge == ledger.PurgeNothing {
+		err = s.do(ctx, update)
 	} else {
 		err = s.commit(ctx, func(q *pgsql.Queries) error {
-			if err := swap(q); err != nil {
+			if err := update(q); err != nil {
 				return err
 			}
-			if c.Act != nil {
-				if err := q.AddAct(ctx, actParams(*c.Act)); err != nil {
+			if c.Audit != nil {
+				if err := q.AddAuditEvent(ctx, auditEventParams(*c.Audit)); err != nil {
 					return err
 				}
 			}
-			return forget(ctx, q, c)
+			return purge(ctx, q, c)
 		})
 	}
 	if err != nil {
@@ -51,13 +51,13 @@ func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 	return entryOf(pgsql.Entry(row)), nil
 }
 
-// forget takes out what a change says is to go.
-func forget(ctx context.Context, q *pgsql.Queries, c ledger.Change) error {
+// purge deletes what the purge scope of a change names.
+func purge(ctx context.Context, q *pgsql.Queries, c ledger.Change) error {
 	id := c.Entry.Identity
-	if c.Forget == ledger.ForgetNothing {
+	if c.Purge == ledger.PurgeNothing {
 		return nil
 	}
-	if err := q.DeletePayload(ctx, pgsql.DeletePayloadParams(id)); err != nil || c.Forget == ledger.ForgetPayload {
+	if err := q.DeletePayload(ctx, pgsql.DeletePayloadParams(id)); err != nil || c.Purge == ledger.PurgePayload {
 		return err
 	}
 	if err := q.DeleteConflicts(ctx, pgsql.DeleteConflictsParams(id)); err != nil {
@@ -68,8 +68,8 @@ func forget(ctx context.Context, q *pgsql.Queries, c ledger.Change) error {
 	})
 }
 
-// RecordConflict keeps other content that came under an identity, once per content hash; fresh tells
-// whether it was new. Beside no entry, and beside one that a person was erased from, nothing is kept.
+// RecordConflict stores different content that arrived for an identity, once per content hash. It returns whether the
+// hash was new. For an entry that does not exist, or whose personal data was erased, it stores nothing.
 func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bool, err error) {
 	err = s.do(ctx, func(q *pgsql.Queries) error {
 		added, err := q.AddConflict(ctx, pgsql.AddConflictParams{
@@ -82,12 +82,12 @@ func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bo
 	return fresh, err
 }
 
-// SwapGate writes a gate over the version that was read; version 0 is a gate that no store knows yet.
-// [ledger.ErrStale] where another write was faster. It returns the gate as stored.
-func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
+// UpdateGate writes a gate over the version that was read; version 0 inserts it. It returns the gate as stored, or
+// [ledger.ErrStale] if another write came first.
+func (s *Store) UpdateGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
 	var row pgsql.Gate
 	err := s.do(ctx, func(q *pgsql.Queries) (err error) {
-		row, err = swapGate(ctx, q, g)
+		row, err = writeGate(ctx, q, g)
 		return err
 	})
 	if err != nil {
@@ -96,14 +96,15 @@ func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error
 	return gateOf(row), nil
 }
 
-// SteerGate is [Store.SwapGate] for a person: the line of the audit is in the same commit, or nothing is.
-func (s *Store) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error) {
+// UpdateGateByOperator is [Store.UpdateGate] for a change by an operator: the audit event is written in the same
+// transaction, or nothing is.
+func (s *Store) UpdateGateByOperator(ctx context.Context, g ledger.Gate, audit ledger.AuditEvent) (ledger.Gate, error) {
 	var row pgsql.Gate
 	err := s.commit(ctx, func(q *pgsql.Queries) (err error) {
-		if row, err = swapGate(ctx, q, g); err != nil {
+		if row, err = writeGate(ctx, q, g); err != nil {
 			return err
 		}
-		return q.AddAct(ctx, actParams(act))
+		return q.AddAuditEvent(ctx, auditEventParams(audit))
 	})
 	if err != nil {
 		return ledger.Gate{}, err
@@ -111,23 +112,23 @@ func (s *Store) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (l
 	return gateOf(row), nil
 }
 
-func swapGate(ctx context.Context, q *pgsql.Queries, g ledger.Gate) (row pgsql.Gate, err error) {
+func writeGate(ctx context.Context, q *pgsql.Queries, g ledger.Gate) (row pgsql.Gate, err error) {
 	at, after := momentParams(g.ClosedUntil)
 	if g.Version == 0 {
-		row, err = q.CreateGate(ctx, pgsql.CreateGateParams{
+		row, err = q.InsertGate(ctx, pgsql.InsertGateParams{
 			Provider: g.Provider, ClosedAt: at, ClosedAfter: after,
-			Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
+			Class: string(g.Class), Actor: g.Actor, Failures: int64(g.Failures), Paused: g.Paused,
 		})
 	} else {
-		row, err = q.SwapGate(ctx, pgsql.SwapGateParams{
+		row, err = q.UpdateGate(ctx, pgsql.UpdateGateParams{
 			Provider: g.Provider, Version: g.Version, ClosedAt: at, ClosedAfter: after,
-			Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
+			Class: string(g.Class), Actor: g.Actor, Failures: int64(g.Failures), Paused: g.Paused,
 		})
 	}
-	return row, none(err, ledger.ErrStale)
+	return row, noRowsAs(err, ledger.ErrStale)
 }
 
-// Record adds an act on no entry to the audit.
-func (s *Store) Record(ctx context.Context, a ledger.Act) error {
-	return s.do(ctx, func(q *pgsql.Queries) error { return q.AddAct(ctx, actParams(a)) })
+// RecordAudit stores an audit event that does not belong to a change of an entry.
+func (s *Store) RecordAudit(ctx context.Context, a ledger.AuditEvent) error {
+	return s.do(ctx, func(q *pgsql.Queries) error { return q.AddAuditEvent(ctx, auditEventParams(a)) })
 }

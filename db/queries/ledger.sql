@@ -1,5 +1,5 @@
--- What both dialects say in the same words. Times are compared with the ledger's own clock alone, and
--- never inside CASE or COALESCE; RETURNING lists plain columns.
+-- The queries that both dialects share. Times are compared with the ledger's own clock alone, and never inside
+-- CASE or COALESCE. RETURNING lists plain columns.
 
 -- name: LoadEntry :one
 SELECT * FROM entries WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel;
@@ -15,7 +15,7 @@ ORDER BY version;
 SELECT * FROM conflicts WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel
 ORDER BY first_seen, content_hash;
 
--- Nothing is kept beside an entry that an erasure has taken the hash of.
+-- An entry with an empty content hash was erased: no conflict is stored for it.
 -- name: AddConflict :execrows
 INSERT INTO conflicts (reminder_id, type, channel, content_hash, source, message_id, first_seen)
 SELECT entries.reminder_id, entries.type, entries.channel, CAST(@other_hash AS text), CAST(@from_source AS text),
@@ -28,7 +28,7 @@ ON CONFLICT DO NOTHING;
 -- name: ListByReminder :many
 SELECT * FROM entries WHERE reminder_id = @reminder_id ORDER BY reminder_id, type, channel;
 
--- The guard beside each filter lets a partial index serve it.
+-- The redundant condition in each filter repeats the predicate of a partial index, so that the index can be used.
 -- name: ListEntries :many
 SELECT * FROM entries
 WHERE (CAST(@reminder_id AS text) = '' OR reminder_id = @reminder_id)
@@ -53,11 +53,12 @@ WHERE (CAST(@reminder_id AS text) = '' OR reminder_id = @reminder_id)
 ORDER BY first_seen DESC, reminder_id DESC, type DESC, channel DESC
 LIMIT @at_most;
 
--- The same of what other content came under: conflicts are few, and lead.
+-- ListEntries for entries that have a conflict. Conflicts are few, so they drive the join.
 -- name: ListConflicted :many
 SELECT entries.* FROM entries
-INNER JOIN (SELECT DISTINCT conflicts.reminder_id, conflicts.type, conflicts.channel FROM conflicts) AS met
-    ON met.reminder_id = entries.reminder_id AND met.type = entries.type AND met.channel = entries.channel
+INNER JOIN (SELECT DISTINCT conflicts.reminder_id, conflicts.type, conflicts.channel FROM conflicts) AS conflicted
+    ON conflicted.reminder_id = entries.reminder_id AND conflicted.type = entries.type
+    AND conflicted.channel = entries.channel
 WHERE (CAST(@reminder_id AS text) = '' OR entries.reminder_id = @reminder_id)
     AND (CAST(@reservation_id AS text) = '' OR (entries.reservation_id = @reservation_id AND entries.reservation_id <> ''))
     AND (CAST(@user_id AS text) = '' OR (entries.user_id = @user_id AND entries.user_id <> ''))
@@ -83,13 +84,13 @@ WHERE provider = @provider AND wake <= ledger_now()
 ORDER BY wake, reminder_id, type, channel
 LIMIT @at_most;
 
--- name: ListLanes :many
+-- name: ListWaitingProviders :many
 SELECT DISTINCT provider FROM entries WHERE wake IS NOT NULL ORDER BY provider;
 
--- name: ListAsks :many
+-- name: ListDueLookups :many
 SELECT reminder_id, type, channel FROM entries
-WHERE provider = @provider AND ask_at <= ledger_now()
-ORDER BY ask_at, reminder_id, type, channel
+WHERE provider = @provider AND next_lookup <= ledger_now()
+ORDER BY next_lookup, reminder_id, type, channel
 LIMIT @at_most;
 
 -- name: ListUnknown :many
@@ -103,14 +104,14 @@ WHERE doubt_since IS NOT NULL AND state = 'unknown'
 ORDER BY doubt_since, reminder_id, type, channel
 LIMIT @at_most;
 
--- No index may name the lease (see the migration): the time of the claim bounds the scan.
--- name: ListLapsed :many
+-- No index of PostgreSQL may name the lease (see its migration): the time of the claim bounds the scan.
+-- name: ListExpiredLeases :many
 SELECT reminder_id, type, channel FROM entries
-WHERE lease_until <= ledger_now() AND claimed_at >= ledger_at(NULL, @back_micros)
+WHERE lease_until <= ledger_now() AND claimed_at >= ledger_at(NULL, @within_micros)
 ORDER BY lease_until, reminder_id, type, channel
 LIMIT @at_most;
 
--- Two days back, as far as the hourly look for silent holders reaches.
+-- Two days back (in microseconds), like the hourly scan for expired leases.
 -- name: CountSending :one
 SELECT count(*) AS entries, min(claimed_at) AS since FROM entries
 WHERE lease_until IS NOT NULL AND claimed_at >= ledger_at(NULL, -172800000000);
@@ -133,29 +134,29 @@ GROUP BY provider;
 -- name: ListGates :many
 SELECT * FROM gates ORDER BY provider;
 
--- name: CreateGate :one
-INSERT INTO gates (provider, closed_until, class, closed_by, strikes, paused, version, updated)
-VALUES (@provider, ledger_at(sqlc.narg('closed_at'), sqlc.narg('closed_after')), @class, @closed_by,
-    @strikes, @paused, 1, ledger_now())
+-- name: InsertGate :one
+INSERT INTO gates (provider, closed_until, class, actor, failures, paused, version, updated)
+VALUES (@provider, ledger_at(sqlc.narg('closed_at'), sqlc.narg('closed_after')), @class, @actor,
+    @failures, @paused, 1, ledger_now())
 ON CONFLICT DO NOTHING
 RETURNING *;
 
--- name: SwapGate :one
+-- name: UpdateGate :one
 UPDATE gates
 SET closed_until = ledger_at(sqlc.narg('closed_at'), sqlc.narg('closed_after')), class = @class,
-    closed_by = @closed_by, strikes = @strikes, paused = @paused, version = version + 1, updated = ledger_now()
+    actor = @actor, failures = @failures, paused = @paused, version = version + 1, updated = ledger_now()
 WHERE provider = @provider AND version = @version
 RETURNING *;
 
--- name: AddAct :exec
+-- name: AddAuditEvent :exec
 INSERT INTO audit (
-    reminder_id, type, channel, id, actor, role, verb, why, before, after, at
+    reminder_id, type, channel, id, actor, role, action, reason, before, after, at
 )
 VALUES (
-    @reminder_id, @type, @channel, @id, @actor, @role, @verb, @why, @before, @after, ledger_now()
+    @reminder_id, @type, @channel, @id, @actor, @role, @action, @reason, @before, @after, ledger_now()
 );
 
--- name: ListActs :many
+-- name: ListEntryAudit :many
 SELECT * FROM audit WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel
 ORDER BY at, id;
 
@@ -167,14 +168,14 @@ INSERT INTO epochs (epoch, noticed)
 VALUES (@epoch, ledger_at(sqlc.narg('noticed_at'), sqlc.narg('noticed_after')))
 ON CONFLICT DO NOTHING;
 
--- name: RenewEpoch :exec
+-- name: MarkEpochNoticed :exec
 UPDATE epochs SET noticed = ledger_now() WHERE epoch = @epoch;
 
--- The newest first.
+-- Newest first.
 -- name: ListAudit :many
 SELECT * FROM audit
 WHERE (CAST(@actor AS text) = '' OR actor = @actor)
-    AND (CAST(@verb AS text) = '' OR verb = @verb)
+    AND (CAST(@action AS text) = '' OR action = @action)
     AND at >= @at_from
     AND at < @at_to
     AND at <= @before_at
@@ -182,21 +183,22 @@ WHERE (CAST(@actor AS text) = '' OR actor = @actor)
 ORDER BY at DESC, id DESC
 LIMIT @at_most;
 
--- Dead letters by what they died of, the most first, each with its newest as the sample.
--- name: ListGroups :many
-SELECT class, provider, code, type, reminder_id, channel, updated, entries, first_died
+-- Dead letters grouped by class, provider, code and type, largest group first, each with its newest entry as the
+-- sample.
+-- name: ListDeadLetterGroups :many
+SELECT class, provider, code, type, reminder_id, channel, updated, entries, first_dead
 FROM (
     SELECT
         class, provider, code, type, reminder_id, channel, updated,
         count(*) OVER (PARTITION BY class, provider, code, type) AS entries,
-        min(updated) OVER (PARTITION BY class, provider, code, type) AS first_died,
+        min(updated) OVER (PARTITION BY class, provider, code, type) AS first_dead,
         row_number() OVER (
             PARTITION BY class, provider, code, type ORDER BY updated DESC, reminder_id DESC, channel DESC
-        ) AS place
+        ) AS ordinal
     FROM entries
     WHERE class <> '' AND state = 'dead'
-) AS letters
-WHERE place = 1
+) AS ranked
+WHERE ordinal = 1
 ORDER BY entries DESC, class, provider, code, type
 LIMIT @at_most;
 
@@ -210,13 +212,13 @@ DELETE FROM conflicts WHERE reminder_id = @reminder_id AND type = @type AND chan
 UPDATE entries SET content_hash = ''
 WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version;
 
--- The oldest first, for a walk through the whole ledger.
--- name: ListKept :many
+-- Oldest first: a purge run pages through the whole ledger.
+-- name: ListRetentionCandidates :many
 SELECT sqlc.embed(entries), CAST(EXISTS (
     SELECT 1 FROM payloads
     WHERE payloads.reminder_id = entries.reminder_id AND payloads.type = entries.type
         AND payloads.channel = entries.channel
-) AS boolean) AS with_payload
+) AS boolean) AS has_payload
 FROM entries
 WHERE entries.first_seen >= @after_seen
     AND (entries.first_seen > @after_seen
@@ -233,11 +235,11 @@ WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND ver
 
 -- name: AddRedrive :one
 INSERT INTO redrives (
-    id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, version,
-    created, updated
+    id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline,
+    permanent, version, created, updated
 )
 VALUES (
-    @id, @actor, @request_key, @request_hash, @role, @why, @asked, @state, @size, @pace_micros,
+    @id, @actor, @request_key, @request_hash, @role, @reason, @request, @state, @size, @interval_micros,
     sqlc.narg('deadline'), @permanent, 1, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
@@ -249,7 +251,7 @@ SELECT * FROM redrives WHERE id = @id;
 -- name: LoadRedriveByKey :one
 SELECT * FROM redrives WHERE actor = @actor AND request_key = @request_key;
 
--- The newest first.
+-- Newest first.
 -- name: ListRedrives :many
 SELECT * FROM redrives
 WHERE created <= @before_created
@@ -257,7 +259,7 @@ WHERE created <= @before_created
 ORDER BY created DESC, id DESC
 LIMIT @at_most;
 
--- The oldest first, so that none starves.
+-- Oldest first, so that none is starved.
 -- name: ListIdleRedrives :many
 SELECT * FROM redrives
 WHERE state = 'running' AND (lease_until IS NULL OR lease_until <= ledger_now())
@@ -267,7 +269,7 @@ LIMIT @at_most;
 -- name: CountRunningRedrives :one
 SELECT count(*) FROM redrives WHERE state = 'running';
 
--- name: SwapRedrive :one
+-- name: UpdateRedrive :one
 UPDATE redrives
 SET state = @state, holder = @holder,
     lease_until = ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
@@ -276,17 +278,17 @@ SET state = @state, holder = @holder,
 WHERE id = @id AND version = @version
 RETURNING *;
 
--- Beside each item stands its entry as it is now.
+-- Each item with the current state of its entry, if the entry still exists.
 -- name: ListRedriveItems :many
 SELECT sqlc.embed(redrive_items), entries.state, entries.class, entries.reason
 FROM redrive_items
 LEFT JOIN entries ON entries.reminder_id = redrive_items.reminder_id AND entries.type = redrive_items.type
     AND entries.channel = redrive_items.channel
 WHERE redrive_items.redrive_id = @redrive_id
-ORDER BY redrive_items.place;
+ORDER BY redrive_items.position;
 
--- By the replica that holds the redrive now: one that stalled has nothing to say any more.
--- name: SettleRedriveItem :execrows
-UPDATE redrive_items SET result = @result, became = @became, at = ledger_now()
-WHERE redrive_id = @redrive_id AND place = @place AND result = ''
+-- Only the current holder of the redrive may set a result; a replica that lost its lease writes nothing.
+-- name: SetRedriveItemResult :execrows
+UPDATE redrive_items SET result = @result, reparsed_as = @reparsed_as, at = ledger_now()
+WHERE redrive_id = @redrive_id AND position = @position AND result = ''
     AND EXISTS (SELECT 1 FROM redrives WHERE redrives.id = redrive_items.redrive_id AND redrives.holder = @holder);

@@ -1,40 +1,44 @@
--- What SQLite says in several statements of one transaction, and what only its one process may do.
+-- The queries of SQLite: what PostgreSQL writes in one statement takes several in one transaction here, and
+-- ExpireAllLeases is right only because a single process uses the file.
 
--- name: CreateEntry :one
+-- name: InsertEntry :one
 INSERT INTO entries (
     reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
-    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at,
-    due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
-    correlation_id, reservation_id, user_id, first_seen, updated
+    fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives,
+    holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since,
+    next_lookup, lookups_not_found, cancel_requested,
+    published, source, correlation_id, reservation_id, user_id, first_seen, updated
 )
 VALUES (
     @reminder_id, @type, @channel, @send_key, @content_hash, @state, 1, @class, @reason, @entry_code, @provider,
-    @fingerprint, @receipt, @missing, @attempts, @spent, @lapses, @deliveries, @redrives, @holder,
-    ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
+    @fingerprint, @receipt, @receipt_missing, @attempts, @budget_used, @lease_expirations, @deliveries, @redrives,
+    @holder, ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
     ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
     ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
-    ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), @owner, sqlc.narg('not_before'), sqlc.narg('deadline'),
-    sqlc.narg('doubt_since'), ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), @asked, @cancel_asked,
-        sqlc.narg('published'), @source, @correlation_id,
-    @reservation_id, @user_id, ledger_now(), ledger_now()
+    ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')),
+    @owner, sqlc.narg('not_before'), sqlc.narg('deadline'), sqlc.narg('doubt_since'),
+    ledger_at(sqlc.narg('lookup_at'), sqlc.narg('lookup_after')), @lookups_not_found, @cancel_requested,
+    sqlc.narg('published'), @source, @correlation_id, @reservation_id, @user_id, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
 RETURNING *;
 
--- name: SwapEntry :one
+-- name: UpdateEntry :one
 UPDATE entries
 SET
-    state = @state, class = @class, reason = @reason, code = @entry_code, provider = @provider, fingerprint = @fingerprint,
-    receipt = @receipt, missing = @missing, attempts = @attempts, spent = @spent, lapses = @lapses,
-    deliveries = @deliveries, redrives = @redrives, holder = @holder,
+    state = @state, class = @class, reason = @reason, code = @entry_code, provider = @provider,
+    fingerprint = @fingerprint, receipt = @receipt, receipt_missing = @receipt_missing, attempts = @attempts,
+    budget_used = @budget_used, lease_expirations = @lease_expirations, deliveries = @deliveries,
+    redrives = @redrives, holder = @holder,
     lease_until = ledger_at(sqlc.narg('lease_at'), sqlc.narg('lease_after')),
     claimed_at = ledger_at(sqlc.narg('claimed_at'), sqlc.narg('claimed_after')),
     due = ledger_at(sqlc.narg('due_at'), sqlc.narg('due_after')),
     wake = ledger_at(sqlc.narg('wake_at'), sqlc.narg('wake_after')), owner = @owner,
     deadline = sqlc.narg('deadline'), doubt_since = sqlc.narg('doubt_since'),
-        ask_at = ledger_at(sqlc.narg('ask_at'), sqlc.narg('ask_after')), asked = @asked,
-        cancel_asked = @cancel_asked, published = sqlc.narg('published'), source = @source,
-    correlation_id = @correlation_id, reservation_id = @reservation_id, user_id = @user_id,
+    next_lookup = ledger_at(sqlc.narg('lookup_at'), sqlc.narg('lookup_after')),
+    lookups_not_found = @lookups_not_found, cancel_requested = @cancel_requested,
+    published = sqlc.narg('published'), source = @source, correlation_id = @correlation_id,
+    reservation_id = @reservation_id, user_id = @user_id,
     version = version + 1, updated = ledger_now()
 WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version
     AND (CAST(sqlc.narg('read_at') AS integer) IS NULL OR updated = sqlc.narg('read_at'))
@@ -56,11 +60,11 @@ VALUES (
     @outcome, @receipt, @status, @code, @request_id, @retry_after_micros, @cause, @at
 );
 
--- Nobody outlives the process: whoever held a lease when this one starts is dead.
--- name: EndLeases :execrows
+-- Run when the file is opened: one process uses it, so whoever held a lease before is gone.
+-- name: ExpireAllLeases :execrows
 UPDATE entries SET lease_until = ledger_now(), version = version + 1, updated = ledger_now()
 WHERE lease_until > ledger_now();
 
 -- name: AddRedriveItem :exec
-INSERT INTO redrive_items (redrive_id, place, reminder_id, type, channel, version)
-VALUES (@redrive_id, @place, @reminder_id, @type, @channel, @version);
+INSERT INTO redrive_items (redrive_id, position, reminder_id, type, channel, version)
+VALUES (@redrive_id, @position, @reminder_id, @type, @channel, @version);

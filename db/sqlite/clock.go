@@ -9,8 +9,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// connector opens connections of a driver that belongs to one store: what is registered with it reaches
-// nobody else, and no name is claimed in database/sql.
+// connector opens connections of a driver that belongs to one store: functions that are registered with it affect no
+// other store, and no driver name is registered in database/sql.
 type connector struct {
 	driver *sqlite.Driver
 	dsn    string
@@ -27,7 +27,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (c connector) Driver() driver.Driver { return c.driver }
 
-// newDriver is a driver whose connections know ledger_now() and ledger_at(at, after_micros).
+// newDriver returns a driver whose connections have the functions ledger_now() and ledger_at(at, after_micros).
 func newDriver(now func() time.Time) (*sqlite.Driver, error) {
 	d := &sqlite.Driver{}
 	err := d.RegisterScalarFunction("ledger_now", 0,
@@ -45,7 +45,7 @@ func newDriver(now func() time.Time) (*sqlite.Driver, error) {
 			case int64:
 				return now().UnixMicro() + after, nil
 			default:
-				return nil, fmt.Errorf("ledger_at: %T is no distance", after)
+				return nil, fmt.Errorf("ledger_at: %T is not a number of microseconds", after)
 			}
 		})
 	return d, err

@@ -1,15 +1,14 @@
-// Package sqlite keeps the ledger's rows in one SQLite file, for one process: to try things out, and
-// for a gateway that needs no second machine.
+// Package sqlite stores the ledger in one SQLite file for one process: for trying things out, and for a gateway that
+// runs on a single machine.
 //
 // Invariants:
 //
-//   - a write is one transaction, flushed to the disk before it is answered (WAL, synchronous=FULL);
-//   - one connection writes, so that no write meets another; a few others read;
-//   - one process serves a file: a lock beside it refuses a second, and goes with its process;
-//   - who held a lease when the file is opened is dead, so its lease ends there and then;
-//   - times are microseconds, on a clock that is the store's own: ledger_now() is a Go function on this
-//     store's connections alone.
+//   - a write is one transaction, flushed to disk before it returns (WAL, synchronous=FULL);
+//   - one connection writes, so that writes never conflict; a few others read;
+//   - one process uses a file: a lock file next to it refuses a second process, and is released when the process ends;
+//   - leases that are open when the file is opened belong to a dead process, so they expire at once;
+//   - times are microseconds of the store's own clock: ledger_now() is a Go function that is registered with the
+//     connections of this store alone.
 //
-// What it does not do: it decides nothing. It knows no state, no class and no outcome but as words to
-// keep.
+// What it does not do: it makes no decisions. States, classes and outcomes are strings that it stores.
 package sqlite

@@ -20,7 +20,7 @@ func claimed(id ledger.Identity, lease time.Duration) ledger.Change {
 	}}
 }
 
-func TestASecondProcessIsRefusedByName(t *testing.T) {
+func TestOpen_SecondProcessGetsErrInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	open(t, path, nil)
 	_, err := sqlite.Open(context.Background(), sqlite.Options{Path: path})
@@ -29,7 +29,7 @@ func TestASecondProcessIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesOneWholeFileThatOpensAgain(t *testing.T) {
+func TestClose_LeavesOneFileThatReopens(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	id := ledger.Identity{ReminderID: "r", Type: "t", Channel: "c"}
@@ -43,7 +43,7 @@ func TestCloseLeavesOneWholeFileThatOpensAgain(t *testing.T) {
 	if err := s.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(ctx, claimed(id, time.Hour)); err != nil {
+	if _, err := s.Insert(ctx, claimed(id, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -60,11 +60,11 @@ func TestCloseLeavesOneWholeFileThatOpensAgain(t *testing.T) {
 	}
 }
 
-func TestLeasesOfADeadProcessEndAtOpen(t *testing.T) {
+func TestOpen_ExpiresLeasesOfAnEarlierProcess(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	live := ledger.Identity{ReminderID: "live", Type: "t", Channel: "c"}
-	gone := ledger.Identity{ReminderID: "gone", Type: "t", Channel: "c"}
+	past := ledger.Identity{ReminderID: "past", Type: "t", Channel: "c"}
 	now := time.Date(2031, 3, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	s, err := sqlite.Open(ctx, sqlite.Options{Path: path, Now: clock})
@@ -74,8 +74,8 @@ func TestLeasesOfADeadProcessEndAtOpen(t *testing.T) {
 	if err := s.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for id, lease := range map[ledger.Identity]time.Duration{live: time.Hour, gone: -time.Hour} {
-		if _, err := s.Create(ctx, claimed(id, lease)); err != nil {
+	for id, lease := range map[ledger.Identity]time.Duration{live: time.Hour, past: -time.Hour} {
+		if _, err := s.Insert(ctx, claimed(id, lease)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,34 +88,34 @@ func TestLeasesOfADeadProcessEndAtOpen(t *testing.T) {
 	seen, err := s.Load(ctx, live)
 	e := seen.Entry
 	if err != nil || e.Version != 2 || !e.LeaseUntil.On(now).Equal(now) || e.Holder != "h" {
-		t.Errorf("the live lease: %+v, %v; want it to end now, in a new version", e, err)
+		t.Errorf("the open lease: %+v, %v; want it to expire now, in a new version", e, err)
 	}
-	if e, err := s.Load(ctx, gone); err != nil || e.Entry.Version != 1 {
-		t.Errorf("the lapsed lease: version %d, %v; want it untouched", e.Entry.Version, err)
+	if e, err := s.Load(ctx, past); err != nil || e.Entry.Version != 1 {
+		t.Errorf("the expired lease: version %d, %v; want it untouched", e.Entry.Version, err)
 	}
-	lapsed, err := s.Lapsed(ctx, time.Hour, 10)
-	if err != nil || len(lapsed) != 2 {
-		t.Errorf("Lapsed: %v, %v", lapsed, err)
+	expired, err := s.ExpiredLeases(ctx, time.Hour, 10)
+	if err != nil || len(expired) != 2 {
+		t.Errorf("ExpiredLeases: %v, %v", expired, err)
 	}
-	// Only the leases of others end: one of our own outlives a later migration.
-	mine := ledger.Identity{ReminderID: "mine", Type: "t", Channel: "c"}
-	if _, err := s.Create(ctx, claimed(mine, time.Hour)); err != nil {
+	// Only leases of earlier processes expire: a lease of this one survives a later migration.
+	own := ledger.Identity{ReminderID: "own", Type: "t", Channel: "c"}
+	if _, err := s.Insert(ctx, claimed(own, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := s.Load(ctx, mine); err != nil || e.Entry.Version != 1 {
-		t.Errorf("our own lease: version %d, %v", e.Entry.Version, err)
+	if e, err := s.Load(ctx, own); err != nil || e.Entry.Version != 1 {
+		t.Errorf("the lease of this process: version %d, %v", e.Entry.Version, err)
 	}
 }
 
-func TestTwoStoresKeepTwoClocks(t *testing.T) {
+func TestOpen_EachStoreHasItsOwnClock(t *testing.T) {
 	ctx := context.Background()
 	id := ledger.Identity{ReminderID: "r", Type: "t", Channel: "c"}
 	for _, at := range []time.Time{time.UnixMicro(1).UTC(), time.UnixMicro(1<<50 + 1).UTC()} {
 		s := open(t, filepath.Join(t.TempDir(), "ledger.db"), func() time.Time { return at })
-		e, err := s.Create(ctx, claimed(id, time.Second))
+		e, err := s.Insert(ctx, claimed(id, time.Second))
 		if err != nil || !e.FirstSeen.Equal(at) || !e.LeaseUntil.On(at).Equal(at.Add(time.Second)) {
 			t.Errorf("first seen %v, %v; want %v", e.FirstSeen, err, at)
 		}

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// lock refuses: without a lock that ends with its process, two could send the same reminder.
+// lock always fails: without a lock that ends with its process, two processes could send the same reminder.
 func lock(string) (*os.File, error) {
-	return nil, errors.New("sqlite: not served on this system: it has no flock")
+	return nil, errors.New("sqlite: not supported on this system: it has no flock")
 }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lock takes the file beside a database for this process. The system gives it back when the process
-// ends, however it ends, so a file that is left behind locks nobody out.
+// lock locks the lock file of a database for this process. The kernel releases the lock however the process ends, so
+// a file that is left behind locks nobody out.
 func lock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

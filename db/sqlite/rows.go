@@ -8,43 +8,43 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-func createParams(e ledger.Entry) litesql.CreateEntryParams {
-	p := litesql.CreateEntryParams{
+func insertParams(e ledger.Entry) litesql.InsertEntryParams {
+	p := litesql.InsertEntryParams{
 		ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel,
 		SendKey: e.SendKey, ContentHash: e.ContentHash,
 		State: string(e.State), Class: string(e.Class), Reason: string(e.Reason), EntryCode: e.Code,
-		Provider: e.Provider, Fingerprint: e.Fingerprint, Receipt: e.Receipt, Missing: string(e.Missing),
-		Attempts: int64(e.Attempts), Spent: int64(e.Spent),
-		Lapses: int64(e.Lapses), Deliveries: int64(e.Deliveries), Redrives: int64(e.Redrives),
+		Provider: e.Provider, Fingerprint: e.Fingerprint, Receipt: e.Receipt, ReceiptMissing: string(e.ReceiptMissing),
+		Attempts: int64(e.Attempts), BudgetUsed: int64(e.BudgetUsed),
+		LeaseExpirations: int64(e.LeaseExpirations), Deliveries: int64(e.Deliveries), Redrives: int64(e.Redrives),
 		Holder: e.Holder, Owner: string(e.Owner),
-		NotBefore: timeParam(e.NotBefore), Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), Asked: int64(e.Asked),
-		CancelAsked: e.CancelAsked,
-		Published:   timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
+		NotBefore: timeParam(e.NotBefore), Deadline: timeParam(e.Deadline), DoubtSince: timeParam(e.DoubtSince), LookupsNotFound: int64(e.LookupsNotFound),
+		CancelRequested: e.CancelRequested,
+		Published:       timeParam(e.Published), Source: e.Source, CorrelationID: e.CorrelationID,
 		ReservationID: e.ReservationID, UserID: e.UserID,
 	}
 	p.LeaseAt, p.LeaseAfter = momentParams(e.LeaseUntil)
 	p.ClaimedAt, p.ClaimedAfter = momentParams(e.ClaimedAt)
 	p.DueAt, p.DueAfter = momentParams(e.Due)
 	p.WakeAt, p.WakeAfter = momentParams(e.Wake)
-	p.AskAt, p.AskAfter = momentParams(e.AskAt)
+	p.LookupAt, p.LookupAfter = momentParams(e.NextLookup)
 	return p
 }
 
-// swapParams are the same values under the version that was read, less what never changes.
-func swapParams(e ledger.Entry) litesql.SwapEntryParams {
-	p := createParams(e)
-	return litesql.SwapEntryParams{
+// updateParams are the values of insertParams without the columns that never change, with the version that was read.
+func updateParams(e ledger.Entry) litesql.UpdateEntryParams {
+	p := insertParams(e)
+	return litesql.UpdateEntryParams{
 		ReminderID: p.ReminderID, Type: p.Type, Channel: p.Channel, Version: e.Version, ReadAt: timeParam(e.Updated),
 		State: p.State, Class: p.Class, Reason: p.Reason, EntryCode: p.EntryCode,
-		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, Missing: p.Missing,
-		Attempts: p.Attempts, Spent: p.Spent, Lapses: p.Lapses, Deliveries: p.Deliveries,
+		Provider: p.Provider, Fingerprint: p.Fingerprint, Receipt: p.Receipt, ReceiptMissing: p.ReceiptMissing,
+		Attempts: p.Attempts, BudgetUsed: p.BudgetUsed, LeaseExpirations: p.LeaseExpirations, Deliveries: p.Deliveries,
 		Redrives: p.Redrives,
 		Holder:   p.Holder, LeaseAt: p.LeaseAt, LeaseAfter: p.LeaseAfter,
 		ClaimedAt: p.ClaimedAt, ClaimedAfter: p.ClaimedAfter,
 		DueAt: p.DueAt, DueAfter: p.DueAfter, WakeAt: p.WakeAt, WakeAfter: p.WakeAfter, Owner: p.Owner,
-		Deadline: p.Deadline, DoubtSince: p.DoubtSince, AskAt: p.AskAt, AskAfter: p.AskAfter, Asked: p.Asked,
-		CancelAsked: p.CancelAsked,
-		Published:   p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
+		Deadline: p.Deadline, DoubtSince: p.DoubtSince, LookupAt: p.LookupAt, LookupAfter: p.LookupAfter, LookupsNotFound: p.LookupsNotFound,
+		CancelRequested: p.CancelRequested,
+		Published:       p.Published, Source: p.Source, CorrelationID: p.CorrelationID,
 		ReservationID: p.ReservationID, UserID: p.UserID,
 	}
 }
@@ -56,22 +56,22 @@ func payloadParams(id ledger.Identity, p ledger.Payload) litesql.AddPayloadParam
 	}
 }
 
-// eventParams number an event by the write that brought it, and date it the same.
-func eventParams(by litesql.Entry, e ledger.Event) litesql.AddEventParams {
+// eventParams take version and time of an event from the row that was written with it.
+func eventParams(row litesql.Entry, e ledger.TimelineEvent) litesql.AddEventParams {
 	return litesql.AddEventParams{
-		ReminderID: by.ReminderID, Type: by.Type, Channel: by.Channel, Version: by.Version, At: by.Updated,
+		ReminderID: row.ReminderID, Type: row.Type, Channel: row.Channel, Version: row.Version, At: row.Updated,
 		Kind: string(e.Kind), State: string(e.State), Reason: string(e.Reason), Origin: string(e.Origin),
-		Source: e.Source, MessageID: e.Message, DeliveryCount: int64(e.Count),
-		Holder: e.Holder, Attempt: int64(e.Number), Provider: e.Provider,
+		Source: e.Source, MessageID: e.MessageID, DeliveryCount: int64(e.DeliveryCount),
+		Holder: e.Holder, Attempt: int64(e.AttemptNumber), Provider: e.Provider,
 		StartedAt: timeParam(e.Started), FinishedAt: timeParam(e.Finished),
-		Outcome: outcomeWord(e), Receipt: e.Outcome.Receipt, Status: int64(e.Outcome.Status),
+		Outcome: outcomeText(e), Receipt: e.Outcome.Receipt, Status: int64(e.Outcome.Status),
 		Code: e.Outcome.Code, RequestID: e.Outcome.RequestID,
 		RetryAfterMicros: e.Outcome.RetryAfter.Microseconds(), Cause: e.Outcome.Cause,
 	}
 }
 
-// outcomeWord is empty for a line that tells of no call.
-func outcomeWord(e ledger.Event) string {
+// outcomeText is empty for a decision without a call.
+func outcomeText(e ledger.TimelineEvent) string {
 	if e.Kind == ledger.EventDecision && e.Outcome == (ledger.Outcome{}) {
 		return ""
 	}
@@ -85,13 +85,13 @@ func entryOf(r litesql.Entry) ledger.Entry {
 		State: ledger.State(r.State), Version: r.Version,
 		Class: ledger.Class(r.Class), Reason: ledger.Reason(r.Reason), Code: r.Code,
 		Provider: r.Provider, Fingerprint: r.Fingerprint,
-		Receipt: r.Receipt, Missing: ledger.Missing(r.Missing),
-		Attempts: int(r.Attempts), Spent: int(r.Spent), Lapses: int(r.Lapses), Deliveries: int(r.Deliveries),
+		Receipt: r.Receipt, ReceiptMissing: ledger.ReceiptMissing(r.ReceiptMissing),
+		Attempts: int(r.Attempts), BudgetUsed: int(r.BudgetUsed), LeaseExpirations: int(r.LeaseExpirations), Deliveries: int(r.Deliveries),
 		Redrives: int(r.Redrives),
 		Holder:   r.Holder, LeaseUntil: momentOf(r.LeaseUntil), ClaimedAt: momentOf(r.ClaimedAt),
 		Due: momentOf(r.Due), Wake: momentOf(r.Wake), Owner: ledger.Owner(r.Owner),
 		NotBefore: timeOf(r.NotBefore), Deadline: timeOf(r.Deadline), DoubtSince: timeOf(r.DoubtSince),
-		AskAt: momentOf(r.AskAt), Asked: int(r.Asked), CancelAsked: r.CancelAsked,
+		NextLookup: momentOf(r.NextLookup), LookupsNotFound: int(r.LookupsNotFound), CancelRequested: r.CancelRequested,
 		FirstSeen: timeOf(&r.FirstSeen), Updated: timeOf(&r.Updated), Published: timeOf(r.Published),
 		Source: r.Source, CorrelationID: r.CorrelationID, ReservationID: r.ReservationID, UserID: r.UserID,
 	}
@@ -101,12 +101,12 @@ func payloadOf(r litesql.Payload) ledger.Payload {
 	return ledger.Payload{Recipient: r.Recipient, Content: r.Content, Metadata: r.Metadata, Raw: r.Raw}
 }
 
-func eventOf(r litesql.Timeline) ledger.Event {
-	return ledger.Event{
+func eventOf(r litesql.Timeline) ledger.TimelineEvent {
+	return ledger.TimelineEvent{
 		Version: r.Version, Kind: ledger.EventKind(r.Kind),
 		State: ledger.State(r.State), Reason: ledger.Reason(r.Reason),
-		Origin: ledger.Origin(r.Origin), Source: r.Source, Message: r.MessageID, Count: int(r.DeliveryCount),
-		Holder: r.Holder, Number: int(r.Attempt), Provider: r.Provider,
+		Origin: ledger.Origin(r.Origin), Source: r.Source, MessageID: r.MessageID, DeliveryCount: int(r.DeliveryCount),
+		Holder: r.Holder, AttemptNumber: int(r.Attempt), Provider: r.Provider,
 		Started: timeOf(r.StartedAt), Finished: timeOf(r.FinishedAt),
 		Outcome: ledger.Outcome{
 			Result: ledger.ParseResult(r.Outcome), Receipt: r.Receipt, Status: int(r.Status),
@@ -124,17 +124,17 @@ func conflictOf(r litesql.Conflict) ledger.Conflict {
 	}
 }
 
-func actParams(a ledger.Act) litesql.AddActParams {
-	return litesql.AddActParams{
+func auditEventParams(a ledger.AuditEvent) litesql.AddAuditEventParams {
+	return litesql.AddAuditEventParams{
 		ReminderID: a.ReminderID, Type: a.Type, Channel: a.Channel, ID: a.ID,
-		Actor: a.By, Role: a.Role, Verb: a.Verb, Why: a.Why, Before: a.Before, After: a.After,
+		Actor: a.Actor, Role: a.Role, Action: a.Action, Reason: a.Reason, Before: a.Before, After: a.After,
 	}
 }
 
-func actOf(r litesql.Audit) ledger.Act {
-	return ledger.Act{
+func auditEventOf(r litesql.Audit) ledger.AuditEvent {
+	return ledger.AuditEvent{
 		Identity: ledger.Identity{ReminderID: r.ReminderID, Type: r.Type, Channel: r.Channel},
-		ID:       r.ID, At: timeOf(&r.At), By: r.Actor, Role: r.Role, Verb: r.Verb, Why: r.Why,
+		ID:       r.ID, At: timeOf(&r.At), Actor: r.Actor, Role: r.Role, Action: r.Action, Reason: r.Reason,
 		Before: r.Before, After: r.After,
 	}
 }
@@ -142,11 +142,11 @@ func actOf(r litesql.Audit) ledger.Act {
 func gateOf(r litesql.Gate) ledger.Gate {
 	return ledger.Gate{
 		Provider: r.Provider, ClosedUntil: momentOf(r.ClosedUntil), Class: ledger.Class(r.Class),
-		By: r.ClosedBy, Strikes: int(r.Strikes), Paused: r.Paused, Version: r.Version, Updated: timeOf(&r.Updated),
+		Actor: r.Actor, Failures: int(r.Failures), Paused: r.Paused, Version: r.Version, Updated: timeOf(&r.Updated),
 	}
 }
 
-// listParams puts the end of time where a bound is left open, so that one statement serves every list.
+// listParams sets open bounds to the end of time, so that one statement serves every list.
 func listParams(q ledger.Query) litesql.ListEntriesParams {
 	p := litesql.ListEntriesParams{
 		ReminderID: q.ReminderID, ReservationID: q.ReservationID, UserID: q.UserID,
@@ -164,12 +164,12 @@ func listParams(q ledger.Query) litesql.ListEntriesParams {
 	return p
 }
 
-// momentParams are the arguments of ledger_at: a time, or the microseconds from the write, or neither.
+// momentParams are the arguments of ledger_at: a fixed time, or microseconds after the write, or neither.
 func momentParams(m ledger.Moment) (at, after any) {
-	if span, is := m.Span(); is {
+	if span, relative := m.Span(); relative {
 		return nil, span.Microseconds()
 	}
-	if fixed, is := m.Fixed(); is {
+	if fixed, ok := m.Fixed(); ok {
 		return fixed.UnixMicro(), nil
 	}
 	return nil, nil

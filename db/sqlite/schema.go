@@ -14,10 +14,10 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// ErrSchema : the schema is older than this binary needs.
+// ErrSchema means that the schema is older than this binary needs.
 var ErrSchema = errors.New("sqlite: the schema is out of date: run the migrations")
 
-// Migrate brings the schema to the version that this binary knows.
+// Migrate upgrades the schema to the version that this binary knows.
 func (s *Store) Migrate(ctx context.Context) error {
 	provider, err := s.provider()
 	if err != nil {
@@ -26,10 +26,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("sqlite: migrate: %w", err)
 	}
-	return s.endLeases(ctx)
+	return s.expireLeases(ctx)
 }
 
-// Ping tells whether the file can be read and holds the schema that this binary needs.
+// Ping reports whether the file can be read and has the schema that this binary needs.
 func (s *Store) Ping(ctx context.Context) error {
 	provider, err := s.provider()
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// current tells whether the schema needs no migration before it is used.
+// current reports whether the schema can be used without a migration.
 func (s *Store) current(ctx context.Context) (bool, error) {
 	provider, err := s.provider()
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Store) current(ctx context.Context) (bool, error) {
 	return at >= newest(provider), wrapped(err)
 }
 
-// newest is the version that this binary knows.
+// newest is the latest schema version that this binary knows.
 func newest(p *goose.Provider) int64 {
 	sources := p.ListSources()
 	return sources[len(sources)-1].Version

@@ -15,30 +15,29 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// ErrInUse : another process serves this file.
+// ErrInUse means that another process serves the file.
 var ErrInUse = errors.New("sqlite: another process serves this ledger")
 
-// readers is how many connections read beside the one that writes.
+// readers is the number of connections for reads, besides the one for writes.
 const readers = 4
 
-// Options say where the file is.
+// Options configure a store.
 type Options struct {
-	Path string           // of the database; its folder must exist
-	Now  func() time.Time // the ledger's clock; nil for the machine's
+	Path string           // the database file; its folder must exist
+	Now  func() time.Time // the ledger's clock; nil for time.Now
 }
 
-// Store keeps the ledger's rows. It is safe for concurrent use.
+// Store is a ledger store in a SQLite file. It is safe for concurrent use.
 type Store struct {
-	now   func() time.Time
-	lock  *os.File
-	write *sql.DB
-	read  *sql.DB
-	ended atomic.Bool // the leases of an earlier process are ended
+	now           func() time.Time
+	lock          *os.File
+	write         *sql.DB
+	read          *sql.DB
+	leasesExpired atomic.Bool // the leases of an earlier process are expired
 }
 
-// Open takes the file for this process ([ErrInUse] where another has it), creates it if need be, and
-// ends every lease that is still open in it: only a dead process could hold one. Where the schema is yet
-// to come, [Store.Migrate] does the latter.
+// Open locks the file for this process ([ErrInUse] if another one has it), creates it if necessary, and expires every
+// open lease: only a dead process can have held it. If the schema does not exist yet, [Store.Migrate] expires them.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
@@ -55,8 +54,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context, path string) error {
-	// The file holds recipients: it is made for its owner's eyes only, and SQLite gives the files
-	// beside it the same rights.
+	// The file contains recipients, so only its owner may read it. SQLite creates the files next to it with the
+	// same mode.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("sqlite: %w", err)
@@ -79,20 +78,20 @@ func (s *Store) open(ctx context.Context, path string) error {
 	if current, err := s.current(ctx); err != nil || !current {
 		return err
 	}
-	return s.endLeases(ctx)
+	return s.expireLeases(ctx)
 }
 
-// dsn names the file in a way that survives any character of its path.
+// dsn is the file's URI, escaped so that its path may contain any character.
 func dsn(path, extra string) string {
 	file := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
 	return file.String() + "?" + extra + "&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
 		"&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
 }
 
-// Close ends all work, writes the log back into the database and gives the file to the next process.
+// Close closes all connections, checkpoints the write-ahead log and unlocks the file.
 func (s *Store) Close() error {
 	var errs []error
-	for _, db := range []*sql.DB{s.read, s.write} { // the last connection to close writes the log back
+	for _, db := range []*sql.DB{s.read, s.write} { // the last connection to close checkpoints the log
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
@@ -100,32 +99,32 @@ func (s *Store) Close() error {
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
-// endLeases lets every open lease lapse, once in the life of a store: later ones are our own.
-func (s *Store) endLeases(ctx context.Context) error {
-	if s.ended.Swap(true) {
+// expireLeases expires every open lease, once per store: later ones belong to this process.
+func (s *Store) expireLeases(ctx context.Context) error {
+	if s.leasesExpired.Swap(true) {
 		return nil
 	}
-	if _, err := litesql.New(s.write).EndLeases(ctx); err != nil {
-		s.ended.Store(false)
-		return fmt.Errorf("sqlite: end the leases of an earlier process: %w", err)
+	if _, err := litesql.New(s.write).ExpireAllLeases(ctx); err != nil {
+		s.leasesExpired.Store(false)
+		return fmt.Errorf("sqlite: expire the leases of an earlier process: %w", err)
 	}
 	return nil
 }
 
-// commit runs one write as one transaction.
+// commit runs a write in one transaction.
 func (s *Store) commit(ctx context.Context, work func(*litesql.Queries) error) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return wrapped(err)
 	}
 	if err := work(litesql.New(tx)); err != nil {
-		_ = tx.Rollback() // after it, or after the loss of its connection, nothing of it stands
+		_ = tx.Rollback() // whether it succeeds or the connection is lost, nothing is committed
 		return wrapped(err)
 	}
 	return wrapped(tx.Commit())
 }
 
-// snapshot runs reads that must see one state of the database.
+// snapshot runs reads in one snapshot of the database.
 func (s *Store) snapshot(ctx context.Context, work func(*litesql.Queries) error) error {
 	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -135,25 +134,26 @@ func (s *Store) snapshot(ctx context.Context, work func(*litesql.Queries) error)
 	return wrapped(work(litesql.New(tx)))
 }
 
-// wrapped is the border's one wrapping; the ledger's own refusals pass as they are.
+// wrapped adds the package name to an error, once, at the package boundary. The errors of package ledger that callers
+// compare are returned unchanged.
 func wrapped(err error) error {
-	for _, own := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
-		if err == own {
+	for _, known := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
+		if err == known {
 			return err
 		}
 	}
 	return fmt.Errorf("sqlite: %w", err)
 }
 
-// none turns "no row" into what it means to the caller.
-func none(err, meaning error) error {
+// noRowsAs replaces the error for "no rows" by what it means to the caller.
+func noRowsAs(err, meaning error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return meaning
 	}
 	return err
 }
 
-// micros is the clock as the ledger keeps time.
+// micros is the clock in UTC, truncated to microseconds.
 func micros(now func() time.Time) func() time.Time {
 	if now == nil {
 		now = time.Now

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
 	"github.com/sendonce/sendonce/db/sqlite"
+	"github.com/sendonce/sendonce/db/storetest"
 )
 
 func open(t *testing.T, path string, now func() time.Time) *sqlite.Store {
@@ -27,16 +27,17 @@ func open(t *testing.T, path string, now func() time.Time) *sqlite.Store {
 	return s
 }
 
-func TestSQLiteIsAStore(t *testing.T) {
-	dbtest.Run(t, func(t *testing.T) dbtest.Store {
+func TestSQLiteStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Store {
 		return open(t, filepath.Join(t.TempDir(), "ledger.db"), nil)
 	})
 }
 
-// All entries are first seen in one instant, so that identity alone orders them; the path is hostile.
-func TestSQLiteIsAStoreWhenTimeStandsStill(t *testing.T) {
+// With a frozen clock all entries are first seen at one instant, so only their identities order them. The path needs
+// escaping.
+func TestSQLiteStore_FrozenClock(t *testing.T) {
 	at := time.Date(2031, 3, 1, 12, 0, 0, 999, time.FixedZone("Kathmandu", 5*3600+45*60))
-	dbtest.Run(t, func(t *testing.T) dbtest.Store {
+	storetest.Run(t, func(t *testing.T) storetest.Store {
 		return open(t, filepath.Join(t.TempDir(), "what? 100% #1&a=b.db"), func() time.Time { return at })
 	})
 }

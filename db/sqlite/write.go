@@ -7,13 +7,13 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Create inserts an entry with its payload and its first event, unless the identity exists
+// Insert inserts an entry with its payload and its first timeline event, unless the identity exists
 // ([ledger.ErrExists]). It returns the entry as stored.
-func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return s.put(ctx, func(q *litesql.Queries) (litesql.Entry, error) {
-		row, err := q.CreateEntry(ctx, createParams(c.Entry))
+func (s *Store) Insert(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	return s.writeWithEvent(ctx, func(q *litesql.Queries) (litesql.Entry, error) {
+		row, err := q.InsertEntry(ctx, insertParams(c.Entry))
 		if err != nil {
-			return row, none(err, ledger.ErrExists)
+			return row, noRowsAs(err, ledger.ErrExists)
 		}
 		if c.Payload != nil {
 			err = q.AddPayload(ctx, payloadParams(c.Entry.Identity, *c.Payload))
@@ -22,30 +22,30 @@ func (s *Store) Create(ctx context.Context, c ledger.Change) (ledger.Entry, erro
 	}, c.Event)
 }
 
-// Swap writes an entry over the version that was read, with its event and the act that caused it, unless
-// another write was faster ([ledger.ErrStale]). It returns the entry as stored.
-func (s *Store) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return s.put(ctx, func(q *litesql.Queries) (litesql.Entry, error) {
-		row, err := q.SwapEntry(ctx, swapParams(c.Entry))
+// Update writes an entry over the version that was read, with its timeline event and its audit event, unless another
+// write came first ([ledger.ErrStale]). It returns the entry as stored.
+func (s *Store) Update(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	return s.writeWithEvent(ctx, func(q *litesql.Queries) (litesql.Entry, error) {
+		row, err := q.UpdateEntry(ctx, updateParams(c.Entry))
 		if err != nil {
-			return row, none(err, ledger.ErrStale)
+			return row, noRowsAs(err, ledger.ErrStale)
 		}
-		if c.Act != nil {
-			if err := q.AddAct(ctx, actParams(*c.Act)); err != nil {
+		if c.Audit != nil {
+			if err := q.AddAuditEvent(ctx, auditEventParams(*c.Audit)); err != nil {
 				return row, err
 			}
 		}
-		return row, forget(ctx, q, c)
+		return row, purge(ctx, q, c)
 	}, c.Event)
 }
 
-// forget takes out what a change says is to go.
-func forget(ctx context.Context, q *litesql.Queries, c ledger.Change) error {
+// purge deletes what the purge scope of a change names.
+func purge(ctx context.Context, q *litesql.Queries, c ledger.Change) error {
 	id := c.Entry.Identity
-	if c.Forget == ledger.ForgetNothing {
+	if c.Purge == ledger.PurgeNothing {
 		return nil
 	}
-	if err := q.DeletePayload(ctx, litesql.DeletePayloadParams(id)); err != nil || c.Forget == ledger.ForgetPayload {
+	if err := q.DeletePayload(ctx, litesql.DeletePayloadParams(id)); err != nil || c.Purge == ledger.PurgePayload {
 		return err
 	}
 	if err := q.DeleteConflicts(ctx, litesql.DeleteConflictsParams(id)); err != nil {
@@ -56,14 +56,14 @@ func forget(ctx context.Context, q *litesql.Queries, c ledger.Change) error {
 	})
 }
 
-// Record adds an act on no entry to the audit.
-func (s *Store) Record(ctx context.Context, a ledger.Act) error {
-	return s.commit(ctx, func(q *litesql.Queries) error { return q.AddAct(ctx, actParams(a)) })
+// RecordAudit stores an audit event that does not belong to a change of an entry.
+func (s *Store) RecordAudit(ctx context.Context, a ledger.AuditEvent) error {
+	return s.commit(ctx, func(q *litesql.Queries) error { return q.AddAuditEvent(ctx, auditEventParams(a)) })
 }
 
-// put commits what write puts into the ledger together with its event.
-func (s *Store) put(
-	ctx context.Context, write func(*litesql.Queries) (litesql.Entry, error), event *ledger.Event,
+// writeWithEvent runs write and inserts its timeline event in one transaction.
+func (s *Store) writeWithEvent(
+	ctx context.Context, write func(*litesql.Queries) (litesql.Entry, error), event *ledger.TimelineEvent,
 ) (ledger.Entry, error) {
 	var row litesql.Entry
 	err := s.commit(ctx, func(q *litesql.Queries) (err error) {
@@ -79,8 +79,8 @@ func (s *Store) put(
 	return entryOf(row), nil
 }
 
-// RecordConflict keeps other content that came under an identity, once per content hash; fresh tells
-// whether it was new. Beside no entry, and beside one that a person was erased from, nothing is kept.
+// RecordConflict stores different content that arrived for an identity, once per content hash. It returns whether the
+// hash was new. For an entry that does not exist, or whose personal data was erased, it stores nothing.
 func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bool, err error) {
 	err = s.commit(ctx, func(q *litesql.Queries) error {
 		added, err := q.AddConflict(ctx, litesql.AddConflictParams{
@@ -93,36 +93,37 @@ func (s *Store) RecordConflict(ctx context.Context, c ledger.Conflict) (fresh bo
 	return fresh, err
 }
 
-// SwapGate writes a gate over the version that was read; version 0 is a gate that no store knows yet.
-// [ledger.ErrStale] where another write was faster. It returns the gate as stored.
-func (s *Store) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
-	return s.moveGate(ctx, g, nil)
+// UpdateGate writes a gate over the version that was read; version 0 inserts it. It returns the gate as stored, or
+// [ledger.ErrStale] if another write came first.
+func (s *Store) UpdateGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
+	return s.writeGate(ctx, g, nil)
 }
 
-// SteerGate is [Store.SwapGate] for a person: the line of the audit is in the same commit, or nothing is.
-func (s *Store) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error) {
-	return s.moveGate(ctx, g, &act)
+// UpdateGateByOperator is [Store.UpdateGate] for a change by an operator: the audit event is written in the same
+// transaction, or nothing is.
+func (s *Store) UpdateGateByOperator(ctx context.Context, g ledger.Gate, audit ledger.AuditEvent) (ledger.Gate, error) {
+	return s.writeGate(ctx, g, &audit)
 }
 
-func (s *Store) moveGate(ctx context.Context, g ledger.Gate, act *ledger.Act) (ledger.Gate, error) {
+func (s *Store) writeGate(ctx context.Context, g ledger.Gate, audit *ledger.AuditEvent) (ledger.Gate, error) {
 	at, after := momentParams(g.ClosedUntil)
 	var row litesql.Gate
 	err := s.commit(ctx, func(q *litesql.Queries) (err error) {
 		if g.Version == 0 {
-			row, err = q.CreateGate(ctx, litesql.CreateGateParams{
+			row, err = q.InsertGate(ctx, litesql.InsertGateParams{
 				Provider: g.Provider, ClosedAt: at, ClosedAfter: after,
-				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
+				Class: string(g.Class), Actor: g.Actor, Failures: int64(g.Failures), Paused: g.Paused,
 			})
 		} else {
-			row, err = q.SwapGate(ctx, litesql.SwapGateParams{
+			row, err = q.UpdateGate(ctx, litesql.UpdateGateParams{
 				Provider: g.Provider, Version: g.Version, ClosedAt: at, ClosedAfter: after,
-				Class: string(g.Class), ClosedBy: g.By, Strikes: int64(g.Strikes), Paused: g.Paused,
+				Class: string(g.Class), Actor: g.Actor, Failures: int64(g.Failures), Paused: g.Paused,
 			})
 		}
-		if err != nil || act == nil {
-			return none(err, ledger.ErrStale)
+		if err != nil || audit == nil {
+			return noRowsAs(err, ledger.ErrStale)
 		}
-		return q.AddAct(ctx, actParams(*act))
+		return q.AddAuditEvent(ctx, auditEventParams(*audit))
 	})
 	if err != nil {
 		return ledger.Gate{}, err

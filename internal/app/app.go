@@ -1,10 +1,10 @@
-// Package app joins the rooms: it builds from one checked configuration everything that serves, runs it
-// until it is told to end, and ends it in an order that loses nothing.
+// Package app wires the components: it builds the gateway from one checked configuration, runs it until its
+// context ends, and shuts it down in an order that loses nothing.
 //
-// Invariants: what was started is stopped again, in reverse, also when the start fails half-way; after
-// the first signal readiness is off before the listener closes, and what is in flight is settled.
+// Invariants: what was started is stopped in reverse order, also when the start fails half-way; on shutdown
+// readiness is off before the listener closes, and sends in flight are settled.
 //
-// What it does not do: it decides nothing about a delivery, and reads neither flags nor environment.
+// What it does not do: it decides nothing about a delivery, and reads neither flags nor the environment.
 package app
 
 import (
@@ -30,28 +30,28 @@ import (
 	"github.com/sendonce/sendonce/internal/telemetry"
 )
 
-// Build is what the program knows of itself and its surroundings.
+// Build is the program's version and its connections to the process and to tests.
 type Build struct {
 	Version string
 	Log     io.Writer
-	Ready   func(public, operations net.Addr) // told once the listeners are open; may be nil
-	Rig     Rig                               // what a test build puts around the rooms
+	Ready   func(public, operations net.Addr) // called once the listeners are open; may be nil
+	Hooks   TestHooks                         // what a test build wraps the components with
 }
 
-// Bounds of listeners and loops.
+// Timeouts and limits of the listeners, and intervals of the background loops.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 15 * time.Second // for a whole request
-	idleTimeout       = 2 * time.Minute  // above what load balancers keep, so that they close first
+	idleTimeout       = 2 * time.Minute  // longer than load balancers keep idle connections, so that they close first
 	maxHeaderBytes    = 64 << 10
-	censusEvery       = 15 * time.Second // as deploy/alerts.yaml expects
+	backlogEvery      = 15 * time.Second // as deploy/alerts.yaml expects
 	workerPoll        = 500 * time.Millisecond
 	redrivePoll       = 500 * time.Millisecond // so that a cancel is seen within a second
 	purgeEvery        = 24 * time.Hour
-	purgeBreath       = 500 * time.Millisecond // a million entries take a quarter of an hour
+	purgePagePause    = 500 * time.Millisecond // a million entries take a quarter of an hour
 )
 
-// Migrate brings the ledger's schema up to this version.
+// Migrate migrates the ledger's schema to this version.
 func Migrate(ctx context.Context, cfg config.Config) error {
 	store, err := openStore(ctx, cfg, nil, time.Now)
 	if err != nil {
@@ -60,28 +60,28 @@ func Migrate(ctx context.Context, cfg config.Config) error {
 	return errors.Join(store.Migrate(ctx), store.Close())
 }
 
-// Check builds what serve would build and dials nobody, so that 'check-config' finds what only the rooms
-// themselves know of their settings.
+// Check builds the providers and sources as serve would, without opening a connection, so that 'check-config'
+// also finds what only these packages can check of their settings.
 func Check(cfg config.Config) error {
 	var faults []error
 	for _, name := range names(cfg.Providers) {
-		if _, err := openProvider(name, cfg.Providers[name], outbound.New(outbound.Options{}), time.Now); err != nil {
+		if _, err := newProvider(name, cfg.Providers[name], outbound.New(outbound.Options{}), time.Now); err != nil {
 			faults = append(faults, fmt.Errorf("providers.%s: %w", name, err))
 		}
 	}
 	for _, name := range names(cfg.Sources) {
-		if _, err := openFormat(name, cfg.Sources[name], new(http.Client), time.Now); err != nil {
+		if _, err := newFormat(name, cfg.Sources[name], new(http.Client), time.Now); err != nil {
 			faults = append(faults, fmt.Errorf("sources.%s: %w", name, err))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// Run serves until ctx ends, then ends in good order: readiness off, answering for a moment more, the
-// listeners closed, what is in flight finished within the configured grace.
+// Run serves until ctx ends, then shuts down: readiness off, answering for the configured drain, the listeners
+// closed, sends in flight finished within the configured grace.
 func Run(ctx context.Context, cfg config.Config, build Build) error {
 	log := telemetry.NewLogger(build.Log, cfg.Log.Level, cfg.Log.Format == config.LogText)
-	gateway, err := open(ctx, cfg, build, log)
+	gateway, err := newGateway(ctx, cfg, build, log)
 	if err != nil {
 		return err
 	}
@@ -89,36 +89,36 @@ func Run(ctx context.Context, cfg config.Config, build Build) error {
 	return gateway.serve(ctx, build)
 }
 
-// gateway is everything that serves, built and not yet running.
+// gateway holds all components, built and not yet running.
 type gateway struct {
-	cfg      config.Config
-	log      *slog.Logger
-	store    store
-	desk     *deliver.Desk
-	public   []*http.Server // the public listener, then the admin API's where it has one of its own
-	ops      *http.Server
-	worker   *deliver.Worker
-	sweep    *reconcile.Desk
-	redrive  *redrive.Desk
-	keep     *retention.Desk
-	watches  []func(context.Context) // run until everything else has ended
-	closers  []func() error
-	draining atomic.Bool
+	cfg        config.Config
+	log        *slog.Logger
+	store      store
+	deliverer  *deliver.Deliverer
+	public     []*http.Server // the public listener, then the admin API's where it has one of its own
+	ops        *http.Server
+	worker     *deliver.Worker
+	reconciler *reconcile.Reconciler
+	redriver   *redrive.Redriver
+	purger     *retention.Purger
+	background []func(context.Context) // run until everything else has stopped
+	closers    []func() error
+	draining   atomic.Bool
 }
 
-// open builds the gateway; what was opened before an error is closed again.
-func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger) (_ *gateway, err error) {
+// newGateway builds the gateway; after an error, what was opened before it is closed again.
+func newGateway(ctx context.Context, cfg config.Config, build Build, log *slog.Logger) (_ *gateway, err error) {
 	g := &gateway{cfg: cfg, log: log}
 	defer func() {
 		if err != nil {
 			g.close()
 		}
 	}()
-	rig, err := build.Rig.ready(log)
+	hooks, err := build.Hooks.ready(log)
 	if err != nil {
 		return nil, err
 	}
-	watch, err := telemetry.Start(ctx, telemetry.Options{
+	tel, err := telemetry.Start(ctx, telemetry.Options{
 		Version: build.Version, Providers: names(cfg.Providers), Logger: log,
 		OTLPTraces: cfg.OTLP.Traces, OTLPMetrics: cfg.OTLP.Metrics,
 	})
@@ -128,58 +128,58 @@ func open(ctx context.Context, cfg config.Config, build Build, log *slog.Logger)
 	g.closers = append(g.closers, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		return watch.Shutdown(ctx)
+		return tel.Shutdown(ctx)
 	})
-	if g.store, err = openStore(ctx, cfg, watch.TracerProvider(), rig.now); err != nil {
+	if g.store, err = openStore(ctx, cfg, tel.TracerProvider(), hooks.now); err != nil {
 		return nil, err
 	}
 	g.closers = append(g.closers, g.store.Close)
-	g.store = rig.store(g.store)
+	g.store = hooks.store(g.store)
 	if err := g.prepareSchema(ctx); err != nil {
 		return nil, err
 	}
-	fleet, err := openFleet(cfg, g.store, watch, log, rig.now)
+	pool, err := newPool(cfg, g.store, tel, log, hooks.now)
 	if err != nil {
 		return nil, err
 	}
-	_ = fleet.Look(ctx) // so that the first deliveries find open gates open; without it they count as closed
-	failovers := reconcile.NewFailovers(g.store, cfg.FailoverWindow, func(f ledger.Failover) { tellFailover(log, f) })
-	watch.Failovers(failovers.Last)
-	g.desk = rig.desk(openDesk(cfg, g.store, fleet, failovers, watch, rig.now))
-	g.sweep = openSweep(cfg, g.store, fleet, failovers, g.desk, watch, log, rig.now)
-	g.redrive = openRedrive(cfg, g.store, failovers, g.desk, watch, log, rig.now)
-	g.keep = openRetention(cfg, g.store, log, rig.now)
-	surface, err := openSurface(cfg, g.store, fleet, g.desk, g.sweep, g.redrive, g.keep, watch, log, rig.now)
+	_ = pool.Refresh(ctx) // so that the first deliveries find open gates open; until a refresh they count as closed
+	failovers := reconcile.NewFailoverDetector(g.store, cfg.FailoverWindow, func(f ledger.Failover) { logFailover(log, f) })
+	tel.Failovers(failovers.Last)
+	g.deliverer = hooks.deliverer(newDeliverer(cfg, g.store, pool, failovers, tel, hooks.now))
+	g.reconciler = newReconciler(cfg, g.store, pool, failovers, g.deliverer, tel, log, hooks.now)
+	g.redriver = newRedriver(cfg, g.store, failovers, g.deliverer, tel, log, hooks.now)
+	g.purger = newPurger(cfg, g.store, log, hooks.now)
+	options, err := newAPI(cfg, g.store, pool, g.deliverer, g.reconciler, g.redriver, g.purger, tel, log, hooks.now)
 	if err != nil {
 		return nil, err
 	}
 	g.worker = &deliver.Worker{
-		Agenda: g.store, Capacity: fleet, Visitor: watch.Visitor(g.desk),
-		Poll:   workerPoll,
-		Failed: seldom(30*time.Second, func(err error) { log.Warn("the agenda cannot be read", "error", err) }),
+		Due: g.store, Capacity: pool, Processor: tel.Processor(g.deliverer),
+		Poll:    workerPoll,
+		OnError: logEvery(30*time.Second, func(err error) { log.Warn("worker: listing due entries failed", "error", err) }),
 	}
-	g.watches = []func(context.Context){
-		fleet.Run,
-		func(ctx context.Context) { watch.Watch(ctx, g.store, censusEvery) },
+	g.background = []func(context.Context){
+		pool.Run,
+		func(ctx context.Context) { tel.WatchBacklog(ctx, g.store, backlogEvery) },
 	}
-	surface = rig.surface(surface)
+	options = hooks.api(options)
 	if cfg.AdminListen == "" {
-		g.public = []*http.Server{server(cfg.Listen, api.New(surface), writeTimeout(cfg), log)}
+		g.public = []*http.Server{server(cfg.Listen, api.New(options), writeTimeout(cfg), log)}
 	} else {
 		g.public = []*http.Server{
-			server(cfg.Listen, api.NewPublic(surface), writeTimeout(cfg), log),
-			server(cfg.AdminListen, api.NewAdmin(surface), writeTimeout(cfg), log),
+			server(cfg.Listen, api.NewPublic(options), writeTimeout(cfg), log),
+			server(cfg.AdminListen, api.NewAdmin(options), writeTimeout(cfg), log),
 		}
 	}
 	g.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
-		Ready: readiness{g.store}, Gates: closedGates(fleet), Failover: failovers.Last, Draining: g.draining.Load,
-		Metrics: watch.Handler(), Profiling: cfg.Pprof, Log: log,
+		Ready: readiness{g.store}, Gates: closedGates(pool), Failover: failovers.Last, Draining: g.draining.Load,
+		Metrics: tel.Handler(), Profiling: cfg.Pprof, Log: log,
 	}), time.Minute, log)
 	return g, nil
 }
 
-// prepareSchema migrates an embedded ledger, which nobody else could. A PostgreSQL that others share is
-// migrated by 'sendonce migrate'; until then readiness says so.
+// prepareSchema migrates an embedded ledger, which no other process can do while this one runs. A PostgreSQL
+// database may be shared, so 'sendonce migrate' migrates it; until then the replica is not ready.
 func (g *gateway) prepareSchema(ctx context.Context) error {
 	if g.cfg.Database.Path != "" {
 		return g.store.Migrate(ctx)
@@ -187,30 +187,30 @@ func (g *gateway) prepareSchema(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := g.store.Ping(ctx); err != nil {
-		g.log.Error("the ledger is not ready, and nothing is sent until it is; a schema is prepared by 'sendonce migrate -config FILE'", "error", err)
+		g.log.Error("the ledger is not ready, nothing is sent until it is; 'sendonce migrate -config FILE' migrates the schema", "error", err)
 	}
 	return nil
 }
 
-// serve runs worker, watches and listeners until ctx ends or a listener fails.
+// serve runs the background loops, the worker and the listeners until ctx ends or a listener fails.
 func (g *gateway) serve(ctx context.Context, build Build) error {
 	servers := append(g.public[:len(g.public):len(g.public)], g.ops)
 	listeners, err := listen(servers)
 	if err != nil {
 		return err
 	}
-	watching, stopWatches := context.WithCancel(context.Background())
-	var watches, work sync.WaitGroup
-	for _, watch := range g.watches {
-		watches.Go(func() { watch(watching) })
+	backgroundCtx, stopBackground := context.WithCancel(context.Background())
+	var background, work sync.WaitGroup
+	for _, run := range g.background {
+		background.Go(func() { run(backgroundCtx) })
 	}
-	defer watches.Wait()
-	defer stopWatches()
-	working, stopWork := context.WithCancel(watching)
-	work.Go(func() { g.worker.Run(working) })
-	work.Go(func() { g.sweep.Run(working) })
-	work.Go(func() { g.redrive.Run(working) })
-	work.Go(func() { g.keep.Run(working) })
+	defer background.Wait()
+	defer stopBackground()
+	workCtx, stopWork := context.WithCancel(backgroundCtx)
+	work.Go(func() { g.worker.Run(workCtx) })
+	work.Go(func() { g.reconciler.Run(workCtx) })
+	work.Go(func() { g.redriver.Run(workCtx) })
+	work.Go(func() { g.purger.Run(workCtx) })
 	failed := make(chan error, len(servers))
 	for i, server := range servers {
 		go func() { failed <- server.Serve(listeners[i]) }()
@@ -245,11 +245,11 @@ func listen(servers []*http.Server) ([]net.Listener, error) {
 	return open, nil
 }
 
-// drain ends the service in an order that loses nothing.
+// drain shuts the gateway down in an order that loses nothing.
 func (g *gateway) drain(stopWork func(), work *sync.WaitGroup) error {
-	g.log.Info("ending", "drain", g.cfg.Drain.String(), "grace", g.cfg.Grace.String())
+	g.log.Info("shutting down", "drain", g.cfg.Drain.String(), "grace", g.cfg.Grace.String())
 	g.draining.Store(true)
-	stopWork() // the worker takes nothing new
+	stopWork() // the loops begin nothing new
 	time.Sleep(g.cfg.Drain)
 
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Grace)
@@ -260,41 +260,42 @@ func (g *gateway) drain(stopWork func(), work *sync.WaitGroup) error {
 	}
 	idle := make(chan error, 1)
 	go func() {
-		work.Wait() // first, so that no worker comes to the desk any more
-		idle <- g.desk.Wait(ctx)
+		work.Wait() // first, so that nothing calls the deliverer any more
+		idle <- g.deliverer.Wait(ctx)
 	}()
 	select {
-	case left := <-idle:
-		err = errors.Join(err, left)
+	case waitErr := <-idle:
+		err = errors.Join(err, waitErr)
 	case <-ctx.Done():
 		err = errors.Join(err, ctx.Err())
 	}
 	if err != nil {
-		err = fmt.Errorf("not everything ended within %s; what was in flight is looked after when its lease has lapsed: %w", g.cfg.Grace, err)
+		err = fmt.Errorf("shutdown did not finish within the grace of %s; sends in flight are recovered when their leases expire: %w", g.cfg.Grace, err)
 	}
 	err = errors.Join(err, g.ops.Shutdown(ctx))
-	g.log.Info("ended")
+	g.log.Info("stopped")
 	return err
 }
 
 func (g *gateway) close() {
 	for i := len(g.closers) - 1; i >= 0; i-- {
 		if err := g.closers[i](); err != nil {
-			g.log.Warn("closing", "error", err)
+			g.log.Warn("close failed", "error", err)
 		}
 	}
 }
 
-// seldom tells at most once in a span: while the ledger is away every lane finds out twice a second.
-func seldom(span time.Duration, tell func(error)) func(error) {
+// logEvery calls log at most once per interval: while the ledger is unavailable every provider's worker fails
+// twice a second.
+func logEvery(interval time.Duration, log func(error)) func(error) {
 	var mu sync.Mutex
 	var last time.Time
 	return func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if time.Since(last) >= span {
+		if time.Since(last) >= interval {
 			last = time.Now()
-			tell(err)
+			log(err)
 		}
 	}
 }
@@ -308,9 +309,9 @@ func server(addr string, handler http.Handler, write time.Duration, log *slog.Lo
 	}
 }
 
-// writeTimeout leaves room for the longest patience, so that no answer is cut off by ourselves.
+// writeTimeout is longer than the longest time to reply, so that the server never cuts off its own reply.
 func writeTimeout(cfg config.Config) time.Duration {
-	longest := callerPatience
+	longest := callerTimeout
 	for _, s := range cfg.Sources {
 		longest = max(longest, s.AnswerWithin)
 	}

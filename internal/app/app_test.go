@@ -18,22 +18,22 @@ import (
 	"github.com/sendonce/sendonce/internal/config"
 )
 
-// quiet is a log that tests may read while others write.
-type quiet struct {
+// logBuffer is a log that a test may read while it is written.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (q *quiet) Write(p []byte) (int, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.text.Write(p)
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
 }
 
-func (q *quiet) String() string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.text.String()
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func devConfig(t *testing.T, dir string) config.Config {
@@ -45,23 +45,23 @@ func devConfig(t *testing.T, dir string) config.Config {
 	return cfg
 }
 
-// running starts the program in this process and returns its address and what ends it.
-func running(t *testing.T, cfg config.Config, log io.Writer) (string, func() error) {
+// start runs the gateway in this process, and returns its address and a function that stops it.
+func start(t *testing.T, cfg config.Config, log io.Writer) (string, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
+	listening, stopped := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
-		ended <- app.Run(ctx, cfg, app.Build{Version: "test", Log: log, Ready: func(a, _ net.Addr) { listening <- a }})
+		stopped <- app.Run(ctx, cfg, app.Build{Version: "test", Log: log, Ready: func(a, _ net.Addr) { listening <- a }})
 	}()
 	select {
 	case at := <-listening:
 		return "http://" + at.String(), func() error {
 			cancel()
-			return <-ended
+			return <-stopped
 		}
-	case err := <-ended:
+	case err := <-stopped:
 		cancel()
-		t.Fatalf("it ended: %v", err)
+		t.Fatalf("the gateway stopped: %v", err)
 		return "", nil
 	}
 }
@@ -78,61 +78,61 @@ func push(t *testing.T, address, document string) string {
 	return string(body)
 }
 
-const document = `{"reminder_id": "rem-1", "type": "seat_expiring", "channel": "email", "to": "ok@example.org", "content": {"text": "hello"}}`
+const document = `{"reminder_id": "rem-1", "type": "seat_expiring", "channel": "email", "to": "ok@example.org", "content": {"text": "helo"}}`
 
-// TestTheWholeProgramSendsOnceAndEndsInGoodOrder runs all rooms in one process, so that the race detector
-// sees them together.
-func TestTheWholeProgramSendsOnceAndEndsInGoodOrder(t *testing.T) {
-	log := &quiet{}
+// TestRun_SendsOnceAndShutsDownCleanly runs all components in one process, so that the race
+// detector sees them together.
+func TestRun_SendsOnceAndShutsDownCleanly(t *testing.T) {
+	log := &logBuffer{}
 	dir := t.TempDir()
-	address, stop := running(t, devConfig(t, dir), log)
-	var twins sync.WaitGroup
+	address, stop := start(t, devConfig(t, dir), log)
+	var duplicates sync.WaitGroup
 	for range 32 {
-		twins.Go(func() { push(t, address, document) })
+		duplicates.Go(func() { push(t, address, document) })
 	}
-	twins.Wait()
+	duplicates.Wait()
 	if got := push(t, address, document); !strings.Contains(got, `"state":"sent"`) || !strings.Contains(got, `"duplicate":true`) {
-		t.Errorf("after the storm: %s", got)
+		t.Errorf("after 32 concurrent deliveries: %s", got)
 	}
 	if err := stop(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("it stopped with %v", err)
 	}
 	if sends := strings.Count(log.String(), "outcome=accepted"); sends != 1 {
 		t.Errorf("%d sends", sends)
 	}
 
 	// The ledger outlives the program.
-	address, stop = running(t, devConfig(t, dir), log)
+	address, stop = start(t, devConfig(t, dir), log)
 	if got := push(t, address, document); !strings.Contains(got, `"duplicate":true`) {
 		t.Errorf("after a restart: %s", got)
 	}
 	if err := stop(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("it stopped with %v", err)
 	}
 }
 
-func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+func TestRun_FailedStartReleasesEverything(t *testing.T) {
+	inUse, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer inUse.Close()
 	dir := t.TempDir()
 	cfg := devConfig(t, dir)
-	cfg.OpsListen = taken.Addr().String()
+	cfg.OpsListen = inUse.Addr().String()
 	if err := app.Run(t.Context(), cfg, app.Build{Log: io.Discard}); err == nil {
-		t.Fatal("it serves on an address that is taken")
+		t.Fatal("it serves on an address that is in use")
 	}
 	// Had the ledger or the public listener been left open, this would fail.
-	_, stop := running(t, devConfig(t, dir), io.Discard)
+	_, stop := start(t, devConfig(t, dir), io.Discard)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestASecondProcessOnOneEmbeddedLedgerIsRefused(t *testing.T) {
+func TestRun_SecondProcessOnOneSQLiteFileFails(t *testing.T) {
 	dir := t.TempDir()
-	_, stop := running(t, devConfig(t, dir), io.Discard)
+	_, stop := start(t, devConfig(t, dir), io.Discard)
 	defer func() { _ = stop() }()
 	err := app.Run(t.Context(), devConfig(t, dir), app.Build{Log: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ledger.db")) {
@@ -140,7 +140,7 @@ func TestASecondProcessOnOneEmbeddedLedgerIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsInFlightIsSettledBeforeTheEnd(t *testing.T) {
+func TestRun_SettlesSendsInFlightBeforeItStops(t *testing.T) {
 	called, release := make(chan struct{}), make(chan struct{})
 	peer := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(called)
@@ -157,20 +157,20 @@ func TestWhatIsInFlightIsSettledBeforeTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	cfg := devConfig(t, dir)
 	cfg.Providers["sandbox"] = config.Provider{Kind: config.KindWebhook, URL: "http://" + listener.Addr().String(), Timeout: 5 * time.Second, Concurrency: 1}
-	log := &quiet{}
-	address, stop := running(t, cfg, log)
+	log := &logBuffer{}
+	address, stop := start(t, cfg, log)
 	go push(t, address, document)
 	<-called
-	ended := make(chan error, 1)
-	go func() { ended <- stop() }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
 	close(release)
-	if err := <-ended; err != nil || !strings.Contains(log.String(), "state=sent") {
-		t.Errorf("it ended with %v\n%s", err, log)
+	if err := <-stopped; err != nil || !strings.Contains(log.String(), "state=sent") {
+		t.Errorf("it stopped with %v\n%s", err, log)
 	}
 }
 
-// TestATraceGoesThroughToTheProvider joins the rooms that the trace passes: format, HTTP, desk, adapter.
-func TestATraceGoesThroughToTheProvider(t *testing.T) {
+// TestRun_PropagatesTheTraceToTheProvider covers the components that the trace passes: format, HTTP, deliverer, adapter.
+func TestRun_PropagatesTheTraceToTheProvider(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	seen := make(chan string, 1)
 	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +180,7 @@ func TestATraceGoesThroughToTheProvider(t *testing.T) {
 	defer peer.Close()
 	cfg := devConfig(t, t.TempDir())
 	cfg.Providers["sandbox"] = config.Provider{Kind: config.KindWebhook, URL: peer.URL, Timeout: 5 * time.Second, Concurrency: 1}
-	address, stop := running(t, cfg, io.Discard)
+	address, stop := start(t, cfg, io.Discard)
 	defer func() { _ = stop() }()
 
 	envelope := `{"message": {"messageId": "1", "publishTime": "` + time.Now().UTC().Format(time.RFC3339) + `",
@@ -196,10 +196,10 @@ func TestATraceGoesThroughToTheProvider(t *testing.T) {
 	}
 }
 
-func TestCheckFindsWhatOnlyTheRoomsKnow(t *testing.T) {
+func TestCheck_FindsFaultsOfProvidersAndSources(t *testing.T) {
 	cfg := devConfig(t, t.TempDir())
 	if err := app.Check(cfg); err != nil {
-		t.Fatalf("dev's own configuration: %v", err)
+		t.Fatalf("the configuration of dev: %v", err)
 	}
 	cfg.Providers["mail"] = config.Provider{Kind: config.KindSMTP, SMTP: &config.SMTP{Host: "mail.example.org", From: "no address"}}
 	cfg.Sources["queue"] = config.Source{Format: config.FormatPlain, Limit: 1, Auth: config.Auth{Bearer: []config.Secret{config.NewSecret("")}}}
@@ -209,25 +209,25 @@ func TestCheckFindsWhatOnlyTheRoomsKnow(t *testing.T) {
 	}
 }
 
-// TestAnObsoleteReminderIsNotSent joins configuration, question and desk.
-func TestAnObsoleteReminderIsNotSent(t *testing.T) {
+// TestRun_ObsoleteReminderIsNotSent covers configuration, relevance check and deliverer.
+func TestRun_ObsoleteReminderIsNotSent(t *testing.T) {
 	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/seats/rem-1/relevant" {
-			t.Errorf("asked at %s", r.URL.Path)
+			t.Errorf("relevance requested at %s", r.URL.Path)
 		}
-		_, _ = w.Write([]byte(`{"relevant": false, "reason": "the seat was given back"}`))
+		_, _ = w.Write([]byte(`{"relevant": false, "reason": "the seat was released"}`))
 	}))
 	defer peer.Close()
 	cfg := devConfig(t, t.TempDir())
-	asking := cfg.Types[config.DefaultType]
-	asking.Relevance = &config.Relevance{URL: peer.URL + "/v1/seats/{reminder_id}/relevant", Timeout: 5 * time.Second, Otherwise: config.OtherwiseWait}
-	cfg.Types["seat_expiring"] = asking
-	log := &quiet{}
-	address, stop := running(t, cfg, log)
+	withRelevance := cfg.Types[config.DefaultType]
+	withRelevance.Relevance = &config.Relevance{URL: peer.URL + "/v1/seats/{reminder_id}/relevant", Timeout: 5 * time.Second, OnNoAnswer: config.OnNoAnswerWait}
+	cfg.Types["seat_expiring"] = withRelevance
+	log := &logBuffer{}
+	address, stop := start(t, cfg, log)
 	if got := push(t, address, document); !strings.Contains(got, `"state":"dropped"`) || !strings.Contains(got, `"reason":"obsolete"`) {
-		t.Errorf("answer: %s", got)
+		t.Errorf("reply: %s", got)
 	}
 	if err := stop(); err != nil || strings.Contains(log.String(), "outcome=") {
-		t.Errorf("ended with %v; somebody was called:\n%s", err, log)
+		t.Errorf("stopped with %v; the provider was called:\n%s", err, log)
 	}
 }

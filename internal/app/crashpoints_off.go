@@ -10,11 +10,11 @@ import (
 	"github.com/sendonce/sendonce/internal/deliver"
 )
 
-// Rig is what a build with crash points puts around the rooms. In this one it is nothing.
-type Rig struct{}
+// TestHooks is what a build with crash points wraps the components with. In this build it does nothing.
+type TestHooks struct{}
 
-func (Rig) ready(*slog.Logger) (Rig, error)    { return Rig{}, nil }
-func (Rig) now() time.Time                     { return time.Now() }
-func (Rig) store(s store) store                { return s }
-func (Rig) desk(d *deliver.Desk) *deliver.Desk { return d }
-func (Rig) surface(o api.Options) api.Options  { return o }
+func (TestHooks) ready(*slog.Logger) (TestHooks, error)             { return TestHooks{}, nil }
+func (TestHooks) now() time.Time                                    { return time.Now() }
+func (TestHooks) store(s store) store                               { return s }
+func (TestHooks) deliverer(d *deliver.Deliverer) *deliver.Deliverer { return d }
+func (TestHooks) api(o api.Options) api.Options                     { return o }

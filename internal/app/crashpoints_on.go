@@ -16,58 +16,58 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// What a test sets. The first is its word that it is one; see [crashpoint.Arm].
+// Environment variables that a test sets. The first one must be set; see [crashpoint.Arm] for its value.
 const (
 	ordersVariable = "SENDONCE_CRASHPOINTS"
 	clockVariable  = "SENDONCE_CLOCK_OFFSET" // whole seconds, such as -10m
 )
 
-// Rig puts crash points and a wrong clock around the rooms.
-type Rig struct {
+// TestHooks wraps the components with crash points, and sets a wrong clock.
+type TestHooks struct {
 	Env func(string) (string, bool)
 
 	points *crashpoint.Points
 	clock  *crashpoint.Clock
 }
 
-func (r Rig) ready(log *slog.Logger) (Rig, error) {
-	if r.Env == nil {
-		return Rig{}, errors.New("this build has crash points, for tests of 'serve'")
+func (h TestHooks) ready(log *slog.Logger) (TestHooks, error) {
+	if h.Env == nil {
+		return TestHooks{}, errors.New("this build has crash points, which only 'serve' supports")
 	}
-	orders, isTest := r.Env(ordersVariable)
+	orders, isTest := h.Env(ordersVariable)
 	if !isTest {
-		return Rig{}, errors.New("this build has crash points, for tests; a test sets " + ordersVariable + ", to \"none\" if it has nothing else to say")
+		return TestHooks{}, errors.New("this build has crash points, for tests; set " + ordersVariable + ", to \"none\" for no crash point")
 	}
-	r.clock = new(crashpoint.Clock)
-	if offset, set := r.Env(clockVariable); set {
-		by, err := time.ParseDuration(offset)
+	h.clock = new(crashpoint.Clock)
+	if offset, set := h.Env(clockVariable); set {
+		jump, err := time.ParseDuration(offset)
 		if err != nil {
-			return Rig{}, fmt.Errorf("%s: %w", clockVariable, err)
+			return TestHooks{}, fmt.Errorf("%s: %w", clockVariable, err)
 		}
-		r.clock.Jump(by)
+		h.clock.Jump(jump)
 	}
 	var err error
-	r.points, err = crashpoint.Arm(orders, r.clock, func(at crashpoint.Point, what string) {
-		log.Warn("crash point", "point", string(at), "does", what)
+	h.points, err = crashpoint.Arm(orders, h.clock, func(at crashpoint.Point, action string) {
+		log.Warn("crash point", "point", string(at), "action", action)
 	})
-	log.Warn("this build has crash points, and is a test", "orders", orders)
-	return r, err
+	log.Warn("crash points are enabled, this is a test", "orders", orders)
+	return h, err
 }
 
-func (r Rig) now() time.Time { return r.clock.Now() }
+func (h TestHooks) now() time.Time { return h.clock.Now() }
 
-func (r Rig) store(s store) store { return crashingStore{s, r.points} }
+func (h TestHooks) store(s store) store { return crashingStore{s, h.points} }
 
-func (r Rig) desk(d *deliver.Desk) *deliver.Desk {
-	d.Sender = crashingSender{d.Sender, r.points}
+func (h TestHooks) deliverer(d *deliver.Deliverer) *deliver.Deliverer {
+	d.Sender = crashingSender{d.Sender, h.points}
 	return d
 }
 
-func (r Rig) surface(o api.Options) api.Options {
-	o.Deliver = crashingDeliverer{o.Deliver, r.points}
+func (h TestHooks) api(o api.Options) api.Options {
+	o.Deliver = crashingDeliverer{o.Deliver, h.points}
 	wrap := o.Wrap
-	o.Wrap = func(next http.Handler) http.Handler { return wrap(r.points.Answers(next)) }
-	o.Now = r.now
+	o.Wrap = func(next http.Handler) http.Handler { return wrap(h.points.Answers(next)) }
+	o.Now = h.now
 	return o
 }
 
@@ -76,12 +76,12 @@ type crashingStore struct {
 	points *crashpoint.Points
 }
 
-func (s crashingStore) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return s.points.Write(c, func() (ledger.Entry, error) { return s.store.Create(ctx, c) })
+func (s crashingStore) Insert(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	return s.points.Write(c, func() (ledger.Entry, error) { return s.store.Insert(ctx, c) })
 }
 
-func (s crashingStore) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return s.points.Write(c, func() (ledger.Entry, error) { return s.store.Swap(ctx, c) })
+func (s crashingStore) Update(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	return s.points.Write(c, func() (ledger.Entry, error) { return s.store.Update(ctx, c) })
 }
 
 type crashingSender struct {

@@ -21,12 +21,13 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// malformed delivers what nobody may read as a reminder, six times: it is acked, and one dead letter.
-func (g *gateway) malformed(name, body string) {
+// checkMalformed delivers a message that is no valid reminder six times: each delivery is acked, and together
+// they leave one dead letter.
+func (g *gateway) checkMalformed(name, body string) {
 	g.t.Helper()
 	before := len(g.list(url.Values{"state": {"dead"}}))
 	for range 6 {
-		if a := g.push(body); !isAck(a) || a.verdict(g.t).Reason != "malformed" {
+		if a := g.push(body); !isAck(a) || a.plainReply(g.t).Reason != "malformed" {
 			g.t.Errorf("%s: %s", name, a)
 		}
 	}
@@ -39,19 +40,19 @@ func (g *gateway) malformed(name, body string) {
 	}
 }
 
-// unheard checks that nothing is known under an id.
-func (g *gateway) unheard(reminderID string) {
+// checkUnknown checks that no entry is stored under an id.
+func (g *gateway) checkUnknown(reminderID string) {
 	g.t.Helper()
 	if a := g.get("/v1/reminders/" + url.PathEscape(reminderID)); a.status != http.StatusNotFound {
 		g.t.Errorf("entries of %s: %s", reminderID, a)
 	}
 }
 
-// Go's usual decoder matches names without regard to case and lets the last one win, so that a proxy and
+// Bug: Go's usual decoder matches names without regard to case and lets the last one win, so that a proxy and
 // the gateway read different ids.
-func TestB06NamesThatTwoReadersCouldReadDifferentlyAreRefused(t *testing.T) {
+func TestB06_AmbiguousMemberNamesAreRejected(t *testing.T) {
 	p := startProvider(t)
-	g := serve(t, configure(embedded(t), p))
+	g := serve(t, configure(newSQLite(t), p))
 	const rest = `"type":"seat_expiring","channel":"email","to":"p7@example.test","content":{"text":"t"}}`
 	for name, body := range map[string]string{
 		"another case":           `{"reminder_id":"rem-b06","Reminder_ID":"rem-evil",` + rest,
@@ -68,25 +69,25 @@ func TestB06NamesThatTwoReadersCouldReadDifferentlyAreRefused(t *testing.T) {
 		"a second document":      `{"reminder_id":"rem-b06",` + rest + `{"reminder_id":"rem-evil",` + rest,
 		"the id as null":         `{"reminder_id":null,"reservation_id":"rem-evil",` + rest,
 	} {
-		g.malformed(name, body)
+		g.checkMalformed(name, body)
 	}
-	g.unheard("rem-b06")
-	g.unheard("rem-evil")
+	g.checkUnknown("rem-b06")
+	g.checkUnknown("rem-evil")
 	if c := p.counts(); c.Calls != 0 {
 		t.Errorf("%d calls", c.Calls)
 	}
-	if a := g.push(`{"reminder_id":"rem-b06",` + rest); !isAck(a) || a.verdict(t).State != "sent" {
-		t.Errorf("as it should be: %s", a)
+	if a := g.push(`{"reminder_id":"rem-b06",` + rest); !isAck(a) || a.plainReply(t).State != "sent" {
+		t.Errorf("a valid message: %s", a)
 	}
 }
 
-// PostgreSQL stores no U+0000 in text, so that the insert failed at every redelivery.
-func TestB07ANULCharacterIsADeadLetterAndNotARetryForEver(t *testing.T) {
-	onBoth(t, func(t *testing.T, database string) {
+// Bug: PostgreSQL stores no U+0000 in text, so the insert failed at every redelivery.
+func TestB07_NULCharacterIsADeadLetterNotARetryForEver(t *testing.T) {
+	forEachStore(t, func(t *testing.T, database string) {
 		p := startProvider(t)
 		g := serve(t, configure(database, p))
 		in := func(member, value string) string {
-			return strings.Replace(remind("rem-b07").but(member, "%").String(), `"%"`, value, 1)
+			return strings.Replace(newReminder("rem-b07").with(member, "%").String(), `"%"`, value, 1)
 		}
 		bodies := map[string]string{
 			"in the id":           in("reminder_id", `"rem-b07\u0000x"`),
@@ -97,16 +98,16 @@ func TestB07ANULCharacterIsADeadLetterAndNotARetryForEver(t *testing.T) {
 			"in the recipient":    in("to", `"p7@example.test\u0000"`),
 			"raw in the id":       in("reminder_id", "\"rem-b07\x00x\""),
 			"raw in the content":  in("content", "{\"text\":\"a\x00b\"}"),
-			"raw after the end":   remind("rem-b07").String() + "\x00",
+			"raw after the end":   newReminder("rem-b07").String() + "\x00",
 			"nothing but NUL":     "\x00\x00",
 			"no UTF-8":            in("content", "{\"text\":\"\xff\xfe\"}"),
 			"a lone surrogate":    in("content", `{"text":"\ud800"}`),
 		}
 		for name, body := range bodies {
-			g.malformed(name, body)
+			g.checkMalformed(name, body)
 		}
-		// Each stands in the ledger with the very bytes that came.
-		kept, err := rows(t, database).Query("select raw from payloads where type = '!malformed'")
+		// Each is stored in the ledger with exactly the bytes that were received.
+		kept, err := openDB(t, database).Query("select raw from payloads where type = '!malformed'")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,30 +125,30 @@ func TestB07ANULCharacterIsADeadLetterAndNotARetryForEver(t *testing.T) {
 		}
 		for name, body := range bodies {
 			if !found[body] {
-				t.Errorf("%s: its bytes are not kept", name)
+				t.Errorf("%s: its bytes are not stored", name)
 			}
 		}
-		if a := g.bring(remind("rem-b07-ok")); !isAck(a) || a.verdict(t).State != "sent" || a.took > time.Second {
-			t.Errorf("a good one after that: %s in %v", a, a.took)
+		if a := g.deliver(newReminder("rem-b07-ok")); !isAck(a) || a.plainReply(t).State != "sent" || a.took > time.Second {
+			t.Errorf("a valid message after that: %s in %v", a, a.took)
 		}
 		if c := p.counts(); c.Calls != 1 {
-			t.Errorf("%d calls, want the good one", c.Calls)
+			t.Errorf("%d calls, want that of the valid message", c.Calls)
 		}
-		g.neverLogs("22021", "22P05", `"level":"ERROR","msg":"delivery"`)
+		g.checkNotLogged("22021", "22P05", `"level":"ERROR","msg":"delivery"`)
 	})
 }
 
-// issuer signs tokens as Google does for push subscriptions, under a key that it shows.
+// issuer signs tokens as Google does for push subscriptions, under a key that it publishes.
 type issuer struct {
 	t      *testing.T
 	url    string
 	signer jose.Signer
 }
 
-// What the tokens of a test's subscription say.
+// The claims in the tokens of the test subscription.
 const (
-	audience = "https://gw.example.test/v1/push/stream"
-	pusher   = "push@demo.example.test"
+	audience           = "https://gw.example.test/v1/push/stream"
+	pushServiceAccount = "push@demo.example.test"
 )
 
 func startIssuer(t *testing.T) *issuer {
@@ -168,12 +169,12 @@ func startIssuer(t *testing.T) *issuer {
 	return &issuer{t, server.URL, signer}
 }
 
-// source adds a Pub/Sub source that trusts the issuer.
-func (i *issuer) source(c config, name string) config {
+// withSource adds a Pub/Sub source that trusts the issuer.
+func (i *issuer) withSource(c config, name string) config {
 	return c.with(map[string]any{
 		"format": "pubsub", "answer_within": "3s",
 		"auth": map[string]any{"oidc": map[string]any{
-			"audience": audience, "email": pusher, "issuer": i.url, "keys_url": i.url + "/keys",
+			"audience": audience, "email": pushServiceAccount, "issuer": i.url, "keys_url": i.url + "/keys",
 		}},
 	}, "sources", name)
 }
@@ -198,10 +199,10 @@ func (i *issuer) token(email string) string {
 	return token
 }
 
-// push delivers an envelope with the subscription's token.
+// push delivers an envelope with the subscription's token and checks the response status.
 func (i *issuer) push(g *gateway, source, envelope string, want int) {
 	g.t.Helper()
-	a, err := g.call(http.MethodPost, "/v1/push/"+source, i.token(pusher), http.Header{"Content-Type": {"application/json"}}, []byte(envelope))
+	a, err := g.call(http.MethodPost, "/v1/push/"+source, i.token(pushServiceAccount), http.Header{"Content-Type": {"application/json"}}, []byte(envelope))
 	if err != nil || a.status != want {
 		g.t.Errorf("push of %.120s: %s, %v; want %d", envelope, a, err, want)
 	}
@@ -214,19 +215,19 @@ func pubsubEnvelope(data, messageID string) string {
 		base64.StdEncoding.EncodeToString([]byte(data)), messageID)
 }
 
-// An empty payload means that the field "data" is absent; the consumer crashed, and the message came
-// back for ever.
-func TestB24AMessageWithoutReadableDataIsADeadLetter(t *testing.T) {
+// Bug: an empty payload means that the field "data" is absent; the consumer crashed, and the message was
+// redelivered for ever.
+func TestB24_MessageWithoutReadableDataIsADeadLetter(t *testing.T) {
 	p := startProvider(t)
 	issuer := startIssuer(t)
-	g := serve(t, issuer.source(configure(embedded(t), p), "stream"))
-	// Its text needs the two characters that standard and URL-safe base64 do not share.
+	g := serve(t, issuer.withSource(configure(newSQLite(t), p), "stream"))
+	// The text needs the two characters in which standard and URL-safe base64 differ.
 	reminder := func(id string) string {
-		return remind(id).but("content", map[string]any{"text": "???>>>~~~ÿÿÿ???>>>"}).String()
+		return newReminder(id).with("content", map[string]any{"text": "???>>>~~~ÿÿÿ???>>>"}).String()
 	}
 	data := func(e *base64.Encoding, id string) string { return e.EncodeToString([]byte(reminder(id))) }
 	if !strings.ContainsAny(data(base64.URLEncoding, "rem-b24"), "-_") {
-		t.Fatal("the two alphabets do not differ here")
+		t.Fatal("the two base64 alphabets do not differ for this text")
 	}
 	const end = `"publishTime":"2031-03-04T08:30:01Z"},"subscription":"projects/demo-1/subscriptions/reminders-push"}`
 
@@ -260,23 +261,23 @@ func TestB24AMessageWithoutReadableDataIsADeadLetter(t *testing.T) {
 	issuer.push(g, "stream", `{"message":{"data":"`+data(base64.StdEncoding, "rem-b24-one")+`","messageId":"70010040",`+end, http.StatusNoContent)
 	issuer.push(g, "stream", `{"message":{"data":"`+data(base64.StdEncoding, "rem-b24-two")+`","messageId":"70010041","message_id":"70010041",`+end, http.StatusNoContent)
 	for _, id := range []string{"rem-b24-one", "rem-b24-two"} {
-		g.comesTo(remind(id), "sent", time.Second)
-		p.saw(remind(id), 1, 1)
+		g.waitForState(newReminder(id), "sent", time.Second)
+		p.checkCalls(newReminder(id), 1, 1)
 	}
 
-	stranger, err := g.call(http.MethodPost, "/v1/push/stream", issuer.token("other@demo.example.test"), nil, []byte(pubsubEnvelope(reminder("rem-b24-other"), "1")))
-	if err != nil || stranger.status != http.StatusUnauthorized {
-		t.Errorf("another service account: %s, %v", stranger, err)
+	other, err := g.call(http.MethodPost, "/v1/push/stream", issuer.token("other@demo.example.test"), nil, []byte(pubsubEnvelope(reminder("rem-b24-other"), "1")))
+	if err != nil || other.status != http.StatusUnauthorized {
+		t.Errorf("another service account: %s, %v", other, err)
 	}
-	g.unheard("rem-b24-other")
+	g.checkUnknown("rem-b24-other")
 }
 
-// A signature that is checked over a body that was parsed and written again refuses what is valid, or
-// lets pass what is forged.
-func TestB26ASignatureIsJudgedOverTheBytesThatCame(t *testing.T) {
+// Bug: a signature that is verified over a body that was parsed and serialised again rejects valid messages,
+// or accepts forged ones.
+func TestB26_SignatureIsVerifiedOverTheReceivedBytes(t *testing.T) {
 	p := startProvider(t)
 	secret := bytes.Repeat([]byte("k"), 32)
-	g := serve(t, configure(embedded(t), p).with(map[string]any{
+	g := serve(t, configure(newSQLite(t), p).with(map[string]any{
 		"format": "standard-webhooks", "max_age": "7d", "answer_within": "3s",
 		"auth": map[string]any{"standard_webhooks": map[string]any{"secrets": []string{"whsec_" + base64.StdEncoding.EncodeToString(secret)}}},
 	}, "sources", "signed"))
@@ -312,18 +313,18 @@ func TestB26ASignatureIsJudgedOverTheBytesThatCame(t *testing.T) {
 	header := sign("msg-1", forged)
 	header.Set("Webhook-Id", "msg-2")
 	push("under another message id", header, forged, http.StatusUnauthorized)
-	g.unheard("rem-b26-forged")
+	g.checkUnknown("rem-b26-forged")
 
 	push("odd spacing, order, escapes and numbers", sign("msg-3", odd("rem-b26")), odd("rem-b26"), http.StatusNoContent)
 	push("the same again", sign("msg-3", odd("rem-b26")), odd("rem-b26"), http.StatusNoContent)
-	g.comesTo(remind("rem-b26"), "sent", time.Second)
-	p.saw(remind("rem-b26"), 1, 1)
+	g.waitForState(newReminder("rem-b26"), "sent", time.Second)
+	p.checkCalls(newReminder("rem-b26"), 1, 1)
 	if c := p.counts(); c.Calls != 1 {
 		t.Errorf("%d calls, want 1", c.Calls)
 	}
 }
 
-// randomText is incompressible.
+// randomText returns n incompressible characters.
 func randomText(n int) string {
 	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	text := make([]byte, n)

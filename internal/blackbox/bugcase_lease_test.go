@@ -8,188 +8,191 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/providertest"
 )
 
-// The configuration of these cases, in short: a lease, a sweep, and how long the ledger waits for a broker.
+// The settings of these cases: the lease, the sweep interval, and the source's takeover_after.
 const (
 	lease    = 3 * time.Second
 	sweeps   = 200 * time.Millisecond
 	takeover = time.Second
 )
 
-// leased is that configuration.
-func (f flavour) leased(database string, p *provider) config {
-	return hasty(database, p).with(f.contract(), "providers", "mail", "contract")
+// fastConfig returns a configuration with these settings and the flavour's contract.
+func (f flavour) fastConfig(database string, p *provider) config {
+	return fastConfig(database, p).with(f.contract(), "providers", "mail", "contract")
 }
 
-// The row stood, its process died, and every redelivery was taken for a duplicate: nothing was ever sent.
-func TestB09WhatADeadProcessRecordedIsFinishedOrTold(t *testing.T) {
+// Bug: the row existed, its process died, and every redelivery was taken for a duplicate: nothing was ever
+// sent.
+func TestB09_ClaimOfADeadProcessIsFinishedOrReported(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) {
+	forEachStore(t, func(t *testing.T, database string) {
 		t.Parallel()
-		onFlavours(t, func(t *testing.T, f flavour) {
+		forEachFlavour(t, func(t *testing.T, f flavour) {
 			// On one ledger, one after the other: with a redelivery, and without one.
 			p := startProvider(t)
-			f.plays(p, nil)
-			for _, brought := range []bool{true, false} {
-				d := remind(fmt.Sprintf("rem-b09-%v-%v", f.honours, brought))
-				c := f.leased(database, p)
-				g := serveRigged(t, c, "claim_unseen:kill")
-				g.killed("claim_unseen", d)
+			f.setModes(p, nil)
+			for _, redelivered := range []bool{true, false} {
+				d := newReminder(fmt.Sprintf("rem-b09-%v-%v", f.honours, redelivered))
+				c := f.fastConfig(database, p)
+				g := serveWithOrders(t, c, "claim_unseen:kill")
+				g.waitKilled("claim_unseen", d)
 				g = serve(t, c)
-				if brought {
+				if redelivered {
 					g.push(d.String())
 				}
 				state, calls := "sent", 1
-				if !f.honours { // it may have been sent, and nobody may find out by doing it
+				if !f.honours { // it may have been sent, and sending again is not allowed
 					state, calls = "unknown", 0
 				}
-				s := g.comesTo(d, state, 20*time.Second)
-				lapse, last := s.Timeline[0], s.Timeline[len(s.Timeline)-1]
-				if s.Entry.Lapses != 1 || lapse.Kind != "lapse" {
-					t.Errorf("%+v\n%s", s.Entry, s.told())
+				s := g.waitForState(d, state, 20*time.Second)
+				expired, last := s.Timeline[0], s.Timeline[len(s.Timeline)-1]
+				if s.Entry.LeaseExpirations != 1 || expired.Kind != "lease_expired" {
+					t.Errorf("%+v\n%s", s.Entry, s.text())
 				}
-				if took := last.At.Sub(lapse.Started); took > 3*lease+sweeps+takeover {
-					t.Errorf("it came to rest %v after its claim", took)
+				if took := last.At.Sub(expired.Started); took > 3*lease+sweeps+takeover {
+					t.Errorf("it was settled %v after its claim", took)
 				}
-				g.repeated(d, 2)
-				p.saw(d, calls, calls)
+				g.redeliver(d, 2)
+				p.checkCalls(d, calls, calls)
 				g.kill()
 			}
 		})
 	})
 }
 
-// A reaper had read that a worker was silent, the worker finished, and the reaper put the job back.
-func TestB10ASweepThatReadBeforeTheSettleDoesNotUndoIt(t *testing.T) {
+// Bug: a reaper had read that a worker was silent, the worker finished, and the reaper put the job back.
+func TestB10_SweepThatReadBeforeTheSettleDoesNotUndoIt(t *testing.T) {
 	t.Parallel()
-	onFlavours(t, func(t *testing.T, f flavour) {
+	forEachFlavour(t, func(t *testing.T, f flavour) {
 		t.Parallel()
-		p, d := startProvider(t), remind("rem-b10")
-		f.plays(p, nil)
-		c := f.leased(shared(t), p)
-		holder := serveRigged(t, c.with("10m", "sweep"), "before_settle:stop")
-		holder.swept() // so that it does not, when it wakes
-		pushed := holder.stopped("before_settle", d)
-		sweeper := spawnRigged(t, c, "before_lapse:stop")
-		sweeper.stopped("before_lapse", nil) // its lease is over, and the sweeper has read so
+		p, d := startProvider(t), newReminder("rem-b10")
+		f.setModes(p, nil)
+		c := f.fastConfig(newPostgres(t), p)
+		holder := serveWithOrders(t, c.with("10m", "sweep"), "before_settle:stop")
+		holder.waitForSweep() // so that it does not sweep when it resumes
+		pushed := holder.waitStopped("before_settle", d)
+		sweeper := spawnWithOrders(t, c, "before_expire:stop")
+		sweeper.waitStopped("before_expire", nil) // the lease has expired, and the sweeper has read that it has
 
-		holder.continues()
+		holder.resume()
 		<-pushed
-		settled := holder.comesTo(d, "sent", 10*time.Second)
-		sweeper.continues()
-		sweeper.awake()
-		throughout(t, 4*sweeps, "it is as the holder left it", func() bool {
-			return holder.of(d).Entry.Version == settled.Entry.Version
+		settled := holder.waitForState(d, "sent", 10*time.Second)
+		sweeper.resume()
+		sweeper.waitServing()
+		checkThroughout(t, 4*sweeps, "it is as the holder settled it", func() bool {
+			return holder.detail(d).Entry.Version == settled.Entry.Version
 		})
-		s := holder.stands(d, standing{"sent", "", "accepted", 1})
-		s.tells(t, "accepted")
-		if s.Entry.Lapses != 0 || len(s.Timeline) != 1 {
-			t.Errorf("%+v\n%s", s.Entry, s.told())
+		s := holder.checkState(d, entryState{"sent", "", "accepted", 1})
+		s.checkOutcomes(t, "accepted")
+		if s.Entry.LeaseExpirations != 0 || len(s.Timeline) != 1 {
+			t.Errorf("%+v\n%s", s.Entry, s.text())
 		}
-		p.saw(d, 1, 1)
+		p.checkCalls(d, 1, 1)
 	})
 }
 
-// The same, where another one has claimed the row meanwhile: the reaper takes nothing from it.
-func TestB10ASweepThatReadBeforeANewClaimDoesNotEndIt(t *testing.T) {
+// The same when another holder has claimed the row meanwhile: the sweep takes nothing from it.
+func TestB10_SweepThatReadBeforeANewClaimDoesNotEndIt(t *testing.T) {
 	t.Parallel()
-	p, d := startProvider(t), remind("rem-b10")
-	p.told(providertest.Control{Idempotent: true, LatencyMin: 1500 * time.Millisecond, LatencyMax: 1500 * time.Millisecond})
-	c := flavour{honours: true}.leased(shared(t), p).with("5s", "lease").with("3900ms", "providers", "mail", "timeout")
-	dead := serveRigged(t, c, "claimed:kill")
-	dead.killed("claimed", d)
-	sweeper := spawnRigged(t, c, "before_lapse:stop")
-	sweeper.stopped("before_lapse", nil)
+	p, d := startProvider(t), newReminder("rem-b10")
+	p.setControl(providertest.Control{Idempotent: true, LatencyMin: 1500 * time.Millisecond, LatencyMax: 1500 * time.Millisecond})
+	c := flavour{honours: true}.fastConfig(newPostgres(t), p).with("5s", "lease").with("3900ms", "providers", "mail", "timeout")
+	dead := serveWithOrders(t, c, "claimed:kill")
+	dead.waitKilled("claimed", d)
+	sweeper := spawnWithOrders(t, c, "before_expire:stop")
+	sweeper.waitStopped("before_expire", nil)
 
 	g := serve(t, c)
-	until(t, 15*time.Second, "the new holder calls", func() bool {
-		g.pushes(d)
-		return p.tally(d).Calls == 1
+	waitUntil(t, 15*time.Second, "the new holder calls", func() bool {
+		g.pushAsync(d)
+		return p.countsFor(d).Calls == 1
 	})
-	if s := g.of(d); s.Entry.State != "sending" {
+	if s := g.detail(d); s.Entry.State != "sending" {
 		t.Fatalf("%+v", s.Entry)
 	}
-	sweeper.continues()
-	sweeper.awake()
-	s := g.comesTo(d, "sent", 10*time.Second)
-	g.stands(d, standing{"sent", "", "accepted", 1}).tells(t, "accepted")
-	if s.Entry.Lapses != 1 || len(s.late()) > 0 {
-		t.Errorf("%+v\n%s", s.Entry, s.told())
+	sweeper.resume()
+	sweeper.waitServing()
+	s := g.waitForState(d, "sent", 10*time.Second)
+	g.checkState(d, entryState{"sent", "", "accepted", 1}).checkOutcomes(t, "accepted")
+	if s.Entry.LeaseExpirations != 1 || len(s.lateReasons()) > 0 {
+		t.Errorf("%+v\n%s", s.Entry, s.text())
 	}
-	p.saw(d, 1, 1)
+	p.checkCalls(d, 1, 1)
 }
 
-// A worker stood still for longer than its lease, another one took the job, and then the first finished too.
-func TestB12AWorkerThatWakesUpAfterItsLeaseDoesNotSend(t *testing.T) {
+// Bug: a worker was suspended for longer than its lease, another one took the job, and then the first
+// finished too.
+func TestB12_HolderThatWakesUpAfterItsLeaseDoesNotSend(t *testing.T) {
 	t.Parallel()
-	p, d := startProvider(t), remind("rem-b12")
-	p.told(providertest.Control{}) // it would take a second one
-	c := flavour{honours: true}.leased(shared(t), p).with("6s", "lease")
+	p, d := startProvider(t), newReminder("rem-b12")
+	p.setControl(providertest.Control{}) // it would accept a second request
+	c := flavour{honours: true}.fastConfig(newPostgres(t), p).with("6s", "lease")
 	b := serve(t, c)
-	b.ready()
-	a := serveRigged(t, c, "claim_unseen:stop")
-	pushed := a.stopped("claim_unseen", d)
-	b.nacked(d) // the claim is alive
-	b.acked(d, 25*time.Second)
-	settled := b.stands(d, standing{"sent", "", "accepted", 1})
-	p.saw(d, 1, 1)
-	a.continues()
+	b.waitReady()
+	a := serveWithOrders(t, c, "claim_unseen:stop")
+	pushed := a.waitStopped("claim_unseen", d)
+	b.pushExpectNack(d) // the claim is still valid
+	b.pushUntilAcked(d, 25*time.Second)
+	settled := b.checkState(d, entryState{"sent", "", "accepted", 1})
+	p.checkCalls(d, 1, 1)
+	a.resume()
 	<-pushed
-	a.ready()
-	a.repeated(d, 2)
-	throughout(t, 4*sweeps, "it is as the other one left it", func() bool {
-		return b.of(d).Entry.Version == settled.Entry.Version
+	a.waitReady()
+	a.redeliver(d, 2)
+	checkThroughout(t, 4*sweeps, "it is as the other gateway settled it", func() bool {
+		return b.detail(d).Entry.Version == settled.Entry.Version
 	})
-	if s := b.of(d); s.Entry.Lapses != 1 {
-		t.Errorf("%+v\n%s", s.Entry, s.told())
+	if s := b.detail(d); s.Entry.LeaseExpirations != 1 {
+		t.Errorf("%+v\n%s", s.Entry, s.text())
 	}
-	p.saw(d, 1, 1)
+	p.checkCalls(d, 1, 1)
 }
 
-// The same, when its request had gone out already: the other may repeat it only where that is harmless.
-func TestB12WhatASleepingWorkerHadSentIsRepeatedOnlyUnderItsKey(t *testing.T) {
+// The same when its request had been written already: the new holder may repeat it only where that is
+// harmless.
+func TestB12_RequestOfASleepingHolderIsRepeatedOnlyUnderItsKey(t *testing.T) {
 	t.Parallel()
-	onFlavours(t, func(t *testing.T, f flavour) {
+	forEachFlavour(t, func(t *testing.T, f flavour) {
 		t.Parallel()
-		p, d := startProvider(t), remind("rem-b12")
-		f.plays(p, nil)
-		c := f.leased(shared(t), p)
-		a := serveRigged(t, c, "written:stop")
-		pushed := a.stopped("written", d)
+		p, d := startProvider(t), newReminder("rem-b12")
+		f.setModes(p, nil)
+		c := f.fastConfig(newPostgres(t), p)
+		a := serveWithOrders(t, c, "written:stop")
+		pushed := a.waitStopped("written", d)
 		b := serve(t, c)
-		b.acked(d, 15*time.Second)
+		b.pushUntilAcked(d, 15*time.Second)
 		if !f.honours {
-			b.stands(d, standing{"unknown", "unknown", "lapsed", 0})
-			p.saw(d, 1, 1)
-			b.repeated(d, 3)
+			b.checkState(d, entryState{"unknown", "unknown", "lease_expired", 0})
+			p.checkCalls(d, 1, 1)
+			b.redeliver(d, 3)
 		}
-		a.continues()
+		a.resume()
 		<-pushed
-		until(t, 10*time.Second, "it tells what became of its claim", func() bool { return len(b.of(d).late()) == 1 })
-		heard := b.of(d).late()[0]
-		a.shows(`sendonce_late_total{kind="`+heard+`"}`, "1")
+		waitUntil(t, 10*time.Second, "it records a late result", func() bool { return len(b.detail(d).lateReasons()) == 1 })
+		reported := b.detail(d).lateReasons()[0]
+		a.waitForMetric(`sendonce_late_total{kind="`+reported+`"}`, "1")
 		switch {
 		case f.honours:
-			b.stands(d, standing{"sent", "", "accepted", 1})
-			p.saw(d, 2, 1)
-			if heard != "replayed" && heard != "late_failure" {
-				t.Errorf("it told late: %s", heard)
+			b.checkState(d, entryState{"sent", "", "accepted", 1})
+			p.checkCalls(d, 2, 1)
+			if reported != "replayed" && reported != "late_failure" {
+				t.Errorf("late result: %s", reported)
 			}
-		case heard == "late_acceptance": // it read the answer before it looked at the clock
-			b.stands(d, standing{"sent", "", "late_acceptance", 0})
-			p.saw(d, 1, 1)
+		case reported == "late_acceptance": // it read the response before it checked the clock
+			b.checkState(d, entryState{"sent", "", "late_acceptance", 0})
+			p.checkCalls(d, 1, 1)
 		default:
-			b.stands(d, standing{"unknown", "unknown", "lapsed", 0})
-			p.saw(d, 1, 1)
+			b.checkState(d, entryState{"unknown", "unknown", "lease_expired", 0})
+			p.checkCalls(d, 1, 1)
 		}
 	})
 }
 
-// An expiry was written by one machine's clock and judged by another's.
-func TestB13NoReplicasClockEndsALiveClaim(t *testing.T) {
+// Bug: an expiry was written by one machine's clock and compared with another's.
+func TestB13_NoReplicaClockEndsALiveClaim(t *testing.T) {
 	t.Parallel()
 	for name, clocks := range map[string]struct {
 		orders string // of the holder
-		a, b   string // offsets
+		a, b   string // clock offsets of the two replicas
 	}{
 		"the other is ahead":      {"none", "0s", "10m"},
 		"the other is a day off":  {"none", "0s", "24h"},
@@ -199,53 +202,53 @@ func TestB13NoReplicasClockEndsALiveClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, d := startProvider(t), remind("rem-b13")
-			p.told(providertest.Control{LatencyMin: 1200 * time.Millisecond, LatencyMax: 1200 * time.Millisecond})
-			c := flavour{}.leased(shared(t), p).with("10s", "lease").with("8s", "providers", "mail", "timeout").
+			p, d := startProvider(t), newReminder("rem-b13")
+			p.setControl(providertest.Control{LatencyMin: 1200 * time.Millisecond, LatencyMax: 1200 * time.Millisecond})
+			c := flavour{}.fastConfig(newPostgres(t), p).with("10s", "lease").with("8s", "providers", "mail", "timeout").
 				with("9s", "sources", "queue", "answer_within")
-			b := serveRigged(t, c, "none", "SENDONCE_CLOCK_OFFSET="+clocks.b)
-			a := serveRigged(t, c, clocks.orders, "SENDONCE_CLOCK_OFFSET="+clocks.a)
-			pushed := a.pushes(d)
-			until(t, 10*time.Second, "it is called", func() bool { return p.tally(d).Calls == 1 })
-			b.nacked(d)
+			b := serveWithOrders(t, c, "none", "SENDONCE_CLOCK_OFFSET="+clocks.b)
+			a := serveWithOrders(t, c, clocks.orders, "SENDONCE_CLOCK_OFFSET="+clocks.a)
+			pushed := a.pushAsync(d)
+			waitUntil(t, 10*time.Second, "it is called", func() bool { return p.countsFor(d).Calls == 1 })
+			b.pushExpectNack(d)
 			if got := <-pushed; !isAck(got) {
-				t.Errorf("the holder answers %s", got)
+				t.Errorf("the holder's response: %s", got)
 			}
-			s := b.stands(d, standing{"sent", "", "accepted", 1})
-			s.tells(t, "accepted")
-			if s.Entry.Lapses != 0 {
+			s := b.checkState(d, entryState{"sent", "", "accepted", 1})
+			s.checkOutcomes(t, "accepted")
+			if s.Entry.LeaseExpirations != 0 {
 				t.Errorf("%+v", s.Entry)
 			}
-			b.repeated(d, 1)
-			p.saw(d, 1, 1)
+			b.redeliver(d, 1)
+			p.checkCalls(d, 1, 1)
 		})
 	}
 }
 
-// And a dead claim is recovered when its lease is over, whatever a replica takes the time for.
-func TestB13ADeadClaimIsRecoveredInTimeByEveryClock(t *testing.T) {
+// The counterpart: a dead claim is recovered when its lease is over, whatever time a replica's clock shows.
+func TestB13_DeadClaimIsRecoveredInTimeUnderAnyClock(t *testing.T) {
 	t.Parallel()
 	for _, offsets := range [][2]string{{"0s", "10m"}, {"0s", "-10m"}, {"10m", "-10m"}, {"24h", "0s"}, {"0s", "-24h"}} {
 		t.Run(fmt.Sprint(offsets), func(t *testing.T) {
 			t.Parallel()
-			p, d := startProvider(t), remind("rem-b13")
-			p.told(providertest.Control{Idempotent: true})
-			c := flavour{honours: true}.leased(shared(t), p)
-			b := serveRigged(t, c, "none", "SENDONCE_CLOCK_OFFSET="+offsets[1])
-			a := serveRigged(t, c, "claimed:kill", "SENDONCE_CLOCK_OFFSET="+offsets[0])
-			a.killed("claimed", d)
-			s := b.comesTo(d, "sent", 20*time.Second)
-			lapse := s.Timeline[0]
-			if lapse.Kind != "lapse" {
-				t.Fatalf("%s", s.told())
+			p, d := startProvider(t), newReminder("rem-b13")
+			p.setControl(providertest.Control{Idempotent: true})
+			c := flavour{honours: true}.fastConfig(newPostgres(t), p)
+			b := serveWithOrders(t, c, "none", "SENDONCE_CLOCK_OFFSET="+offsets[1])
+			a := serveWithOrders(t, c, "claimed:kill", "SENDONCE_CLOCK_OFFSET="+offsets[0])
+			a.waitKilled("claimed", d)
+			s := b.waitForState(d, "sent", 20*time.Second)
+			expired := s.Timeline[0]
+			if expired.Kind != "lease_expired" {
+				t.Fatalf("%s", s.text())
 			}
-			if held := lapse.Finished.Sub(lapse.Started).Round(time.Millisecond); held != lease {
-				t.Errorf("its lease was of %v", held)
+			if held := expired.Finished.Sub(expired.Started).Round(time.Millisecond); held != lease {
+				t.Errorf("its lease was %v long", held)
 			}
-			if late := lapse.At.Sub(lapse.Finished); late < 0 || late > 2*sweeps+time.Second {
-				t.Errorf("its end was seen after %v", late)
+			if late := expired.At.Sub(expired.Finished); late < 0 || late > 2*sweeps+time.Second {
+				t.Errorf("its expiry was recorded after %v", late)
 			}
-			p.saw(d, 1, 1)
+			p.checkCalls(d, 1, 1)
 		})
 	}
 }

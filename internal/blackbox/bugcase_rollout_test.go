@@ -15,21 +15,21 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/providertest"
 )
 
-// go test ./internal/blackbox -run TestB27 -rollout.rounds 5 -v
+// rolloutRounds is how often each replica is restarted: go test ./internal/blackbox -run TestB27 -rollout.rounds 5 -v
 var rolloutRounds = flag.Int("rollout.rounds", 1, "how often each replica is restarted")
 
-// A receiver is down, each replica keeps the message for itself and tries again; when the receiver is back,
+// Bug: a receiver is down, each replica keeps the message to itself and retries; when the receiver is back,
 // each of them sends.
-func TestB21ReplicasThatRetryThroughAnOutageSendOnce(t *testing.T) {
+func TestB21_ReplicasThatRetryThroughAnOutageSendOnce(t *testing.T) {
 	t.Parallel()
-	const tries = 3 // while the provider is away; five in a row would close its gate
+	const tries = 3 // while the provider is down; five in a row would close its gate
 	outage := func(t *testing.T, p *provider, contract map[string]any, over func(), failed string) {
-		c := configure(shared(t), p).with(contract, "providers", "mail", "contract").takeover("1s").
+		c := configure(newPostgres(t), p).with(contract, "providers", "mail", "contract").withTakeover("1s").
 			with(map[string]any{"base": "1s", "cap": "1s"}, "types", "default", "backoff").with(10, "types", "default", "max_attempts")
 		replicas := []*gateway{serve(t, c), serve(t, c)}
-		d := remind("rem-b21")
-		away := true
-		until(t, time.Minute, "it is sent", func() bool {
+		d := newReminder("rem-b21")
+		down := true
+		waitUntil(t, time.Minute, "it is sent", func() bool {
 			var acks atomic.Int32
 			parallel(len(replicas), func(i int) {
 				a, err := replicas[i].call(http.MethodPost, "/v1/push/queue", queueToken, nil, []byte(d.String()))
@@ -40,26 +40,26 @@ func TestB21ReplicasThatRetryThroughAnOutageSendOnce(t *testing.T) {
 					t.Errorf("%s, %v", a, err)
 				}
 			})
-			s := replicas[0].of(d)
-			if away && s.Entry.Attempts >= tries {
-				away = false
+			s := replicas[0].detail(d)
+			if down && s.Entry.Attempts >= tries {
+				down = false
 				over()
 			}
 			return int(acks.Load()) == len(replicas) && s.Entry.State == "sent"
 		})
 		for range 3 {
 			for _, g := range replicas {
-				g.repeated(d, 1)
+				g.redeliver(d, 1)
 			}
 		}
-		s := replicas[1].of(d)
+		s := replicas[1].detail(d)
 		number := 0
 		for _, l := range s.Timeline {
 			if l.Kind != "attempt" {
 				continue
 			}
-			if number++; l.Number != number {
-				t.Errorf("attempt %d is told as number %d", number, l.Number)
+			if number++; l.Attempt != number {
+				t.Errorf("attempt %d is recorded as number %d", number, l.Attempt)
 			}
 			want := failed
 			if number == s.Entry.Attempts {
@@ -70,41 +70,41 @@ func TestB21ReplicasThatRetryThroughAnOutageSendOnce(t *testing.T) {
 			}
 		}
 		if number != s.Entry.Attempts || number <= tries || number > 10 {
-			t.Errorf("%d attempts are told of %d", number, s.Entry.Attempts)
+			t.Errorf("the timeline has %d attempts, the entry %d", number, s.Entry.Attempts)
 		}
-		if got := p.tally(d); got.Accepts != 1 || got.Bodies != 1 {
+		if got := p.countsFor(d); got.Accepts != 1 || got.Bodies != 1 {
 			t.Errorf("the provider saw %+v", got)
 		}
 	}
-	t.Run("it answers 500, and honours the key", func(t *testing.T) {
+	t.Run("the provider answers 500, and honours the key", func(t *testing.T) {
 		t.Parallel()
 		p := startProvider(t)
-		p.told(providertest.Control{Idempotent: true, Modes: map[string][]string{"": {"status:500"}}})
-		outage(t, p, map[string]any{"idempotent": "24h"}, func() { p.told(providertest.Control{Idempotent: true}) }, "unknown")
+		p.setControl(providertest.Control{Idempotent: true, Modes: map[string][]string{"": {"status:500"}}})
+		outage(t, p, map[string]any{"idempotent": "24h"}, func() { p.setControl(providertest.Control{Idempotent: true}) }, "unknown")
 	})
-	t.Run("nobody listens, and it ignores the key", func(t *testing.T) {
+	t.Run("the provider does not listen, and ignores the key", func(t *testing.T) {
 		t.Parallel()
-		p, open := absent(t)
+		p, open := startAbsentProvider(t)
 		outage(t, p, map[string]any{"blind": true}, open, "unreachable")
 	})
 }
 
-// A termination signal and the removal of the address race: some are sent to a door that has just closed.
-// It runs alone: readiness also tells of a machine that is too busy.
-func TestB27ARollingRestartUnderLoadRefusesAndCutsNothing(t *testing.T) {
+// Bug: a termination signal and the removal of the address race: some requests are sent to a listener that
+// has just closed. The test runs alone, because readiness also reports a machine that is too busy.
+func TestB27_RollingRestartUnderLoadFailsNoRequest(t *testing.T) {
 	p := startProvider(t)
-	p.told(providertest.Control{LatencyMin: 300 * time.Millisecond, LatencyMax: 800 * time.Millisecond})
-	c := configure(shared(t), p).with("2s", "drain").with("30s", "lease").with(map[string]any{"blind": true}, "providers", "mail", "contract").
+	p.setControl(providertest.Control{LatencyMin: 300 * time.Millisecond, LatencyMax: 800 * time.Millisecond})
+	c := configure(newPostgres(t), p).with("2s", "drain").with("30s", "lease").with(map[string]any{"blind": true}, "providers", "mail", "contract").
 		with("10s", "sources", "queue", "answer_within")
-	b := balance(t)
+	b := newBalancer(t)
 	replicas := []*gateway{serve(t, c), serve(t, c)}
 	for _, g := range replicas {
-		b.follow(g)
+		b.add(g)
 	}
 	behind := &gateway{t: t, url: b.url}
 
 	over := make(chan struct{})
-	brought := make(chan []document)
+	delivered := make(chan []document)
 	go func() {
 		var all []document
 		var requests sync.WaitGroup
@@ -114,11 +114,11 @@ func TestB27ARollingRestartUnderLoadRefusesAndCutsNothing(t *testing.T) {
 			select {
 			case <-over:
 				requests.Wait()
-				brought <- all
+				delivered <- all
 				return
 			case <-beat.C:
 			}
-			d := remind(fmt.Sprintf("rem-b27-%d", len(all)))
+			d := newReminder(fmt.Sprintf("rem-b27-%d", len(all)))
 			all = append(all, d)
 			requests.Go(func() {
 				a, err := behind.call(http.MethodPost, "/v1/push/queue", queueToken, nil, []byte(d.String()))
@@ -130,24 +130,24 @@ func TestB27ARollingRestartUnderLoadRefusesAndCutsNothing(t *testing.T) {
 	}()
 	for range *rolloutRounds {
 		for i, old := range replicas {
-			until(t, 30*time.Second, "both are at work", b.busy)
+			waitUntil(t, 30*time.Second, "both replicas serve requests", b.bothBusy)
 			if err := old.stop(); err != nil {
 				t.Errorf("exit: %v", err)
 			}
 			replicas[i] = serve(t, c)
-			b.follow(replicas[i])
+			b.add(replicas[i])
 		}
 	}
 	close(over)
-	all := <-brought
+	all := <-delivered
 	for _, fault := range b.faults() {
 		t.Error(fault)
 	}
 	for _, d := range all {
-		behind.acked(d, 20*time.Second)
+		behind.pushUntilAcked(d, 20*time.Second)
 	}
 	if left := replicas[0].list(url.Values{"state": {"sending"}}); len(left) != 0 {
-		t.Errorf("%d are left in flight: %+v", len(left), left[0])
+		t.Errorf("%d are still in flight: %+v", len(left), left[0])
 	}
 	if got := p.counts(); got.Calls != len(all) || got.Accepts != len(all) || len(got.Keys) != len(all) {
 		t.Errorf("%d calls, %d accepted, %d keys of %d reminders", got.Calls, got.Accepts, len(got.Keys), len(all))
@@ -155,27 +155,27 @@ func TestB27ARollingRestartUnderLoadRefusesAndCutsNothing(t *testing.T) {
 	t.Logf("%d reminders", len(all))
 }
 
-// misses is how many looks in a row take a replica out of the balance.
-const misses = 3
+// maxMisses is the number of failed checks in a row that take a replica out of the balancer.
+const maxMisses = 3
 
-// balancer spreads requests over the replicas that say that they are ready. It tries nothing twice.
+// balancer distributes requests over the replicas that report ready. It never retries a request.
 type balancer struct {
 	url string
 	t   *testing.T
 
-	mu       sync.Mutex
-	backends []*backend
-	turn     int
-	wrong    []string
+	mu        sync.Mutex
+	backends  []*backend
+	next      int
+	faultList []string
 }
 
 type backend struct {
-	proxy  *httputil.ReverseProxy
-	missed int // looks in a row at which it was not ready; under the balancer's mu, as what follows
-	asked  int
+	proxy    *httputil.ReverseProxy
+	missed   int // failed checks in a row; under the balancer's mu, like the next field
+	requests int
 }
 
-func balance(t *testing.T) *balancer {
+func newBalancer(t *testing.T) *balancer {
 	t.Helper()
 	b := &balancer{t: t}
 	server := httptest.NewServer(b)
@@ -184,25 +184,25 @@ func balance(t *testing.T) *balancer {
 	return b
 }
 
-// follow takes a replica in, and returns when it is in use.
-func (b *balancer) follow(g *gateway) {
+// add adds a replica, and returns when it is in use.
+func (b *balancer) add(g *gateway) {
 	b.t.Helper()
 	at, err := url.Parse(g.url)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	one := &backend{missed: misses, proxy: httputil.NewSingleHostReverseProxy(at)}
+	one := &backend{missed: maxMisses, proxy: httputil.NewSingleHostReverseProxy(at)}
 	one.proxy.Transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 20 * time.Second}
 	one.proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
-		b.note(fmt.Sprintf("%s: %v", at.Host, err))
+		b.recordFault(fmt.Sprintf("%s: %v", at.Host, err))
 		w.WriteHeader(http.StatusBadGateway)
 	}
 	b.mu.Lock()
 	b.backends = append(b.backends, one)
 	b.mu.Unlock()
-	looker := &http.Client{Timeout: time.Second}
-	look := func() bool {
-		resp, err := looker.Get(g.ops + "/readyz")
+	checkClient := &http.Client{Timeout: time.Second}
+	checkReady := func() bool {
+		resp, err := checkClient.Get(g.opsURL + "/readyz")
 		ready := err == nil && resp.StatusCode == http.StatusOK
 		if err == nil {
 			_ = resp.Body.Close()
@@ -214,16 +214,16 @@ func (b *balancer) follow(g *gateway) {
 		}
 		return ready
 	}
-	until(b.t, 20*time.Second, "it is ready", look)
+	waitUntil(b.t, 20*time.Second, "it is ready", checkReady)
 	go func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
-			case <-g.ended: // it has missed its looks for long
+			case <-g.ended: // its checks have failed for long
 				return
 			case <-tick.C:
-				look()
+				checkReady()
 			}
 		}
 	}()
@@ -232,46 +232,46 @@ func (b *balancer) follow(g *gateway) {
 func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	one := b.pick()
 	if one == nil {
-		b.note("nobody is ready")
+		b.recordFault("no replica is ready")
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
 	one.proxy.ServeHTTP(w, r)
 }
 
-// pick is the next that is ready.
+// pick returns the next replica that is ready, or nil.
 func (b *balancer) pick() *backend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for range b.backends {
-		b.turn++
-		if one := b.backends[b.turn%len(b.backends)]; one.missed < misses {
-			one.asked++
+		b.next++
+		if one := b.backends[b.next%len(b.backends)]; one.missed < maxMisses {
+			one.requests++
 			return one
 		}
 	}
 	return nil
 }
 
-func (b *balancer) note(fault string) {
+func (b *balancer) recordFault(fault string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wrong = append(b.wrong, fault)
+	b.faultList = append(b.faultList, fault)
 }
 
 func (b *balancer) faults() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.wrong
+	return b.faultList
 }
 
-// busy tells whether two are ready, and each of them has been asked for something.
-func (b *balancer) busy() bool {
+// bothBusy reports whether two replicas are ready and each of them has served at least ten requests.
+func (b *balancer) bothBusy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	busy := 0
 	for _, one := range b.backends {
-		if one.missed == 0 && one.asked >= 10 {
+		if one.missed == 0 && one.requests >= 10 {
 			busy++
 		}
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/providertest"
 )
 
-// crashCase is one reminder whose gateway kills itself at a point of its way, and is started again.
+// crashCase is one reminder whose gateway kills itself at a crash point, and is started again.
 type crashCase struct {
-	at          string // the point; two, joined by a plus, where the second start ends at the second
-	outcome     string // what the provider makes of the calls
+	at          string // the crash point; two, joined by a plus, where the second process is killed at the second
+	outcome     string // the provider's results for the calls
 	store       string
-	redelivered bool // by its broker, until it is acked; else nobody brings it back
+	redelivered bool // by its broker, until it is acked; otherwise it is not delivered again
 	contract    string
 	clock       string // a wrong one, of crashClocks; empty for a right one
 }
@@ -28,18 +28,18 @@ func (c crashCase) String() string {
 	return strings.TrimSpace(strings.Join([]string{c.at, c.outcome, c.store, again, c.contract, c.clock}, " "))
 }
 
-// The points at which a delivery that is sent can be ended, by what stands then.
+// The crash points of a delivery that is sent, by what is recorded at that point.
 var (
 	pointsOfNothing = []string{"opened", "before_claim"}
 	pointsOfClaim   = []string{"claim_unseen", "claimed", "connected"}
 	pointsOfCall    = []string{"written", "answer", "before_settle"}
 	pointsOfSettle  = []string{"settle_unseen", "settled", "half_answered", "answered"}
 	pointsOfWait    = []string{"before_wait", "wait_unseen"}
-	pointsOfSweep   = []string{"written+before_lapse", "claimed+lapse_unseen"}
+	pointsOfSweep   = []string{"written+before_expire", "claimed+expire_unseen"}
 	pointsOfLookup  = []string{"written+before_lookup", "written+lookup_unseen"}
 )
 
-// crashOutcomes are what the provider makes of one call after another; the last one stays.
+// crashOutcomes are the provider's results for one call after another; the last one stays.
 var crashOutcomes = []struct {
 	name  string
 	modes []string
@@ -49,7 +49,7 @@ var crashOutcomes = []struct {
 	{"gone", []string{"status:410"}},
 	{"credentials", []string{"status:401"}},
 	{"throttled", []string{"throttle:1", providertest.OK}},
-	{"unreachable", []string{providertest.OK}}, // once it can be reached
+	{"unreachable", []string{providertest.OK}}, // once it is reachable
 	{"unknown", []string{providertest.AcceptReset, providertest.OK}},
 	{"late", []string{providertest.OK}}, // after 600 ms
 }
@@ -58,7 +58,7 @@ const scheduled = "scheduled" // accepted, but not before its time
 
 var crashContracts = []string{"idempotent", "blind", "lookup"}
 
-// crashCases is the whole matrix.
+// crashCases returns the whole matrix.
 func crashCases() []crashCase {
 	var all []crashCase
 	add := func(points []string, outcomes, contracts []string) {
@@ -67,7 +67,7 @@ func crashCases() []crashCase {
 				for _, contract := range contracts {
 					for _, store := range []string{"sqlite", "postgres"} {
 						for _, redelivered := range []bool{true, false} {
-							if c := (crashCase{at, outcome, store, redelivered, contract, ""}); c.comesAbout() {
+							if c := (crashCase{at, outcome, store, redelivered, contract, ""}); c.isPossible() {
 								all = append(all, c)
 							}
 						}
@@ -87,8 +87,9 @@ func crashCases() []crashCase {
 	return all
 }
 
-// comesAbout : a provider that cannot be reached answers nothing, and one that hangs up has no first byte.
-func (c crashCase) comesAbout() bool {
+// isPossible reports whether a case can occur: an unreachable provider responds to nothing, and one that
+// resets the connection has no first byte.
+func (c crashCase) isPossible() bool {
 	first, _, _ := strings.Cut(c.at, "+")
 	switch {
 	case c.outcome == "unreachable":
@@ -99,50 +100,50 @@ func (c crashCase) comesAbout() bool {
 	return true
 }
 
-// selected are few cases in which every two things meet that any case has together: each point and contract,
+// pairwise selects few cases that cover every pair of values that any case combines: each point and contract,
 // each outcome and store, and so on.
-func selected(all []crashCase) []crashCase {
+func pairwise(all []crashCase) []crashCase {
 	pairs := func(c crashCase) []string {
-		things := []string{c.at, c.contract, c.store, fmt.Sprint(c.redelivered)}
-		if things[0] == "opened" || c.at == "claimed" || c.at == "before_settle" {
-			things = append(things, c.outcome) // the other points add nothing to what these make of an outcome
+		values := []string{c.at, c.contract, c.store, fmt.Sprint(c.redelivered)}
+		if values[0] == "opened" || c.at == "claimed" || c.at == "before_settle" {
+			values = append(values, c.outcome) // the other points add no new handling of an outcome
 		}
-		var met []string
-		for i, one := range things {
-			for _, another := range things[:i] {
-				met = append(met, another+" & "+one)
+		var covered []string
+		for i, one := range values {
+			for _, another := range values[:i] {
+				covered = append(covered, another+" & "+one)
 			}
 		}
-		return met
+		return covered
 	}
-	// In another order than they were made in, or the same two things would meet again and again.
+	// Shuffled, because in the order of their creation the same two values would be combined again and again.
 	all = slices.Clone(all)
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	var some []crashCase
-	for met := map[string]bool{}; ; {
+	var selection []crashCase
+	for covered := map[string]bool{}; ; {
 		best, most := crashCase{}, 0
 		for _, c := range all {
-			fresh := 0
+			uncovered := 0
 			for _, pair := range pairs(c) {
-				if !met[pair] {
-					fresh++
+				if !covered[pair] {
+					uncovered++
 				}
 			}
-			if fresh > most {
-				best, most = c, fresh
+			if uncovered > most {
+				best, most = c, uncovered
 			}
 		}
 		if most == 0 {
-			return some
+			return selection
 		}
 		for _, pair := range pairs(best) {
-			met[pair] = true
+			covered[pair] = true
 		}
-		some = append(some, best)
+		selection = append(selection, best)
 	}
 }
 
-// modes are what the provider makes of one call after another.
+// modes returns the provider's results for one call after another.
 func (c crashCase) modes() []string {
 	for _, o := range crashOutcomes {
 		if o.name == c.outcome {
@@ -152,25 +153,26 @@ func (c crashCase) modes() []string {
 	return []string{providertest.OK}
 }
 
-// after is what must have become of a case once all has come to rest.
-type after struct {
-	state, class    string // both empty: the ledger knows of nothing, since nothing was acked either
-	calls, accepts  int
-	attempts, lapse int
+// finalState is the expected state of a case once nothing changes any more.
+type finalState struct {
+	state, class               string // both empty: the ledger has no entry, because nothing was acked
+	calls, accepts             int
+	attempts, leaseExpirations int
 }
 
-// expected follows a case through the rules of its contract, apart from how the product does it.
-func (c crashCase) expected() after {
+// expected derives the final state from the rules of the case's contract, independently of the product's
+// code.
+func (c crashCase) expected() finalState {
 	var (
-		want  after
-		doubt bool
-		taken bool // the provider has accepted
+		want     finalState
+		doubt    bool
+		accepted bool // the provider has accepted
 	)
 	modes := c.modes()
-	away := c.outcome == "unreachable" // until the gateway is started again
+	down := c.outcome == "unreachable" // until the gateway is started again
 	call := func() string {
-		if away {
-			away = false
+		if down {
+			down = false
 			return "unreachable"
 		}
 		mode := modes[0]
@@ -179,19 +181,19 @@ func (c crashCase) expected() after {
 		}
 		want.calls++
 		if mode == providertest.OK || mode == providertest.AcceptReset {
-			if !taken || c.contract != "idempotent" {
+			if !accepted || c.contract != "idempotent" {
 				want.accepts++
 			}
-			taken = true
+			accepted = true
 		}
 		return mode
 	}
-	uncertain := func() { // what may have been sent
+	uncertain := func() { // the message may have been sent
 		doubt = true
 		switch {
 		case c.contract == "idempotent":
 			want.state = "waiting"
-		case c.contract == "lookup" && taken:
+		case c.contract == "lookup" && accepted:
 			want.state, doubt = "sent", false
 		default:
 			want.state, want.class = "unknown", "unknown"
@@ -220,7 +222,7 @@ func (c crashCase) expected() after {
 	switch {
 	case slices.Contains(pointsOfNothing, first), first == "before_wait":
 		if !c.redelivered {
-			return after{} // and its broker knows that nobody took it
+			return finalState{} // and its broker knows that it was not accepted
 		}
 		want.state = "waiting"
 	case first == "wait_unseen":
@@ -231,34 +233,34 @@ func (c crashCase) expected() after {
 		if slices.Contains(pointsOfCall, first) {
 			call()
 		}
-		want.lapse = 1
+		want.leaseExpirations = 1
 		uncertain()
 		if c.at == "before_settle" && c.outcome == "credentials" && c.contract == "idempotent" {
-			want.class = "unknown" // what closed the gate for a minute stands, so nobody finds out again
+			want.class = "unknown" // the gate stays closed for a minute, so the entry is not retried
 			return want
 		}
 	}
-	away = false
+	down = false
 	for want.state == "waiting" && want.class != "credentials" {
 		settle(call())
 	}
 	return want
 }
 
-// config is the gateway of a case.
+// config returns the configuration of a case.
 func (c crashCase) config(database string, p *provider) config {
 	contract := map[string]map[string]any{
 		"idempotent": {"idempotent": "24h"}, "blind": {"blind": true}, "lookup": {"lookup": p.url()},
 	}[c.contract]
-	return hasty(database, p).with(contract, "providers", "mail", "contract").with([]string{"1s"}, "asks")
+	return fastConfig(database, p).with(contract, "providers", "mail", "contract").with([]string{"1s"}, "lookup_schedule")
 }
 
-// reminder is what is sent in a case; no other case has its recipient.
+// reminder returns the reminder of a case; no other case has its recipient.
 func (c crashCase) reminder() document {
-	d := remind(strings.ReplaceAll(c.String(), " ", "-"))
+	d := newReminder(strings.ReplaceAll(c.String(), " ", "-"))
 	d["to"] = strings.NewReplacer(" ", "-", "+", "-").Replace(c.String()) + "@example.test"
 	if c.outcome == scheduled {
-		d["not_before"] = time.Now().Add(2500 * time.Millisecond).UTC() // from when it is made
+		d["not_before"] = time.Now().Add(2500 * time.Millisecond).UTC() // counted from its creation
 	}
 	return d
 }

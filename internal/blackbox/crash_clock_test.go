@@ -2,7 +2,7 @@ package blackbox
 
 import "testing"
 
-// crashClocks are wrong clocks, as orders and environment of the gateway that lives by one.
+// crashClocks are wrong clocks: the crash point orders and the environment of the gateway that has one.
 var crashClocks = map[string]struct {
 	orders string
 	env    []string
@@ -15,9 +15,9 @@ var crashClocks = map[string]struct {
 	"jumps ahead an hour":  {"connected:jump=1h,", nil},
 }
 
-// TestAWrongClockChangesNoOutcome : on PostgreSQL, by whose clock alone replicas judge. The gateway that kills
-// itself has a wrong clock, the next one a right one.
-func TestAWrongClockChangesNoOutcome(t *testing.T) {
+// TestCrash_WrongClockChangesNoOutcome runs on PostgreSQL, whose clock alone decides leases and due times.
+// The gateway that kills itself has a wrong clock, the next one a right one.
+func TestCrash_WrongClockChangesNoOutcome(t *testing.T) {
 	t.Parallel()
 	var cases []crashCase
 	for clock := range crashClocks {
@@ -27,7 +27,7 @@ func TestAWrongClockChangesNoOutcome(t *testing.T) {
 			{"before_settle", "late", "postgres", true, "blind", clock},
 			{"settle_unseen", "late", "postgres", false, "blind", clock},
 		}
-		if crashClocks[clock].env != nil { // else nothing is called, and no clock jumps
+		if crashClocks[clock].env != nil { // otherwise there is no call, and the clock does not jump
 			all = append(all, crashCase{"wait_unseen", scheduled, "postgres", false, "idempotent", clock})
 		}
 		if !*wholeMatrix {
@@ -35,9 +35,9 @@ func TestAWrongClockChangesNoOutcome(t *testing.T) {
 		}
 		cases = append(cases, all...)
 	}
-	w := newCrashWorld(t, cases)
-	w.together(t, cases, func(t *testing.T, c crashCase) {
-		g, p, d := w.kill(t, c)
-		c.comesToRest(t, g, p, d)
+	w := newCrashSuite(t, cases)
+	w.runAll(t, cases, func(t *testing.T, c crashCase) {
+		g, p, d := w.killAndRestart(t, c)
+		c.checkFinalState(t, g, p, d)
 	})
 }

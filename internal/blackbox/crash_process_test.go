@@ -18,9 +18,9 @@ import (
 //	go test ./internal/blackbox -run 'Killed|Stopped' -timeout 60m -args -whole
 var wholeMatrix = flag.Bool("whole", false, "run every crash case, not only a selection")
 
-// crashing is the gateway with crash points, built once, by the first test that needs it, beside the
-// ordinary one.
-var crashing = sync.OnceValues(func() (string, error) {
+// crashpointBinary is the gateway with crash points, built once, by the first test that needs it, in the
+// folder of the ordinary one.
+var crashpointBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(filepath.Dir(binary), "sendonce-crashpoints")
 	build := exec.Command("go", "build", "-tags", "crashpoints", "-o", path, "github.com/sendonce/sendonce/cmd/sendonce")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -29,10 +29,10 @@ var crashing = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// rigged prepares a gateway that does to itself what the orders say; see package crashpoint.
-func rigged(t *testing.T, c config, orders string, env ...string) *exec.Cmd {
+// crashpointCommand prepares a gateway with crash points that executes the orders; see package crashpoint.
+func crashpointCommand(t *testing.T, c config, orders string, env ...string) *exec.Cmd {
 	t.Helper()
-	path, err := crashing()
+	path, err := crashpointBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,37 +42,39 @@ func rigged(t *testing.T, c config, orders string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// spawnRigged starts it. It may come to its point before it listens: a sweep does not wait for that.
-func spawnRigged(t *testing.T, c config, orders string, env ...string) *gateway {
+// spawnWithOrders starts such a gateway. It may reach its point before it listens: a sweep does not wait for
+// that.
+func spawnWithOrders(t *testing.T, c config, orders string, env ...string) *gateway {
 	t.Helper()
-	g, err := spawn(t, rigged(t, c, orders, env...))
+	g, err := spawn(t, crashpointCommand(t, c, orders, env...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
 }
 
-// serveRigged starts it, and returns once it can be brought something.
-func serveRigged(t *testing.T, c config, orders string, env ...string) *gateway {
+// serveWithOrders starts such a gateway, and returns once it accepts deliveries.
+func serveWithOrders(t *testing.T, c config, orders string, env ...string) *gateway {
 	t.Helper()
-	g := spawnRigged(t, c, orders, env...)
-	g.awake()
+	g := spawnWithOrders(t, c, orders, env...)
+	g.waitServing()
 	return g
 }
 
-// awake waits until the gateway listens, and is ready.
-func (g *gateway) awake() {
+// waitServing waits until the gateway listens, and is ready.
+func (g *gateway) waitServing() {
 	g.t.Helper()
-	if err := g.listens(); err != nil {
+	if err := g.waitListening(); err != nil {
 		g.t.Fatal(err)
 	}
-	g.ready()
+	g.waitReady()
 }
 
-// killed waits until the gateway has killed itself at a point; it is brought a reminder until then, if any.
-func (g *gateway) killed(at string, d document) {
+// waitKilled waits until the gateway has killed itself at a point; until then it delivers the reminder, if
+// any.
+func (g *gateway) waitKilled(at string, d document) {
 	g.t.Helper()
-	g.met(at, d, func() bool {
+	g.waitAtPoint(at, d, func() bool {
 		select {
 		case <-g.ended:
 			return true
@@ -81,94 +83,96 @@ func (g *gateway) killed(at string, d document) {
 		}
 	})
 	if status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		g.t.Fatalf("it ended, but not by its own hand: %v", g.exited)
+		g.t.Fatalf("it ended, but did not kill itself: %v", g.exited)
 	}
-	if _, said := g.log.find(fmt.Sprintf(`"point":%q`, at)); !said {
-		g.t.Fatalf("it does not say that it ended at %s", at)
+	if _, found := g.log.find(fmt.Sprintf(`"point":%q`, at)); !found {
+		g.t.Fatalf("its log does not name the crash point %s", at)
 	}
 }
 
-// stopped waits until the gateway has stopped itself at a point; it is brought a reminder until then, if any.
-// What comes is the answer to it, once it has been continued.
-func (g *gateway) stopped(at string, d document) <-chan answer {
+// waitStopped waits until the gateway has stopped itself at a point; until then it delivers the reminder, if
+// any. The channel receives the response, once the gateway has been resumed.
+func (g *gateway) waitStopped(at string, d document) <-chan answer {
 	g.t.Helper()
-	return g.met(at, d, func() bool {
-		_, said := g.log.find(fmt.Sprintf(`"point":%q`, at))
-		return said && g.asleep()
+	return g.waitAtPoint(at, d, func() bool {
+		_, found := g.log.find(fmt.Sprintf(`"point":%q`, at))
+		return found && g.isStopped()
 	})
 }
 
-// met brings a reminder, as a queue does again after each nack, until a point has been met.
-func (g *gateway) met(at string, d document, come func() bool) <-chan answer {
+// waitAtPoint delivers a reminder, and again after each nack as a queue does, until a point has been reached.
+func (g *gateway) waitAtPoint(at string, d document, condition func() bool) <-chan answer {
 	g.t.Helper()
 	var answered <-chan answer
 	if d != nil {
-		answered = g.pushes(d)
+		answered = g.pushAsync(d)
 	}
-	if !awaited(30*time.Second, func() bool {
-		if come() {
+	if !eventually(30*time.Second, func() bool {
+		if condition() {
 			return true
 		}
 		select {
 		case <-answered:
-			answered = g.pushes(d)
+			answered = g.pushAsync(d)
 		default:
 		}
 		return false
 	}) {
-		g.t.Fatalf("nothing passed %s", at)
+		g.t.Fatalf("crash point %s was not reached", at)
 	}
 	return answered
 }
 
-// asleep tells whether the process is stopped as a whole.
-func (g *gateway) asleep() bool {
+// isStopped reports whether the whole process is stopped.
+func (g *gateway) isStopped() bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(g.cmd.Process.Pid)).Output()
 	return err == nil && strings.HasPrefix(string(out), "T")
 }
 
-func (g *gateway) continues() {
+func (g *gateway) resume() {
 	g.t.Helper()
 	g.signal(syscall.SIGCONT)
 }
 
-// hasty is a configuration in which leases, waits and sweeps are as short as may be.
-func hasty(database string, p *provider) config {
-	return configure(database, p).takeover("1s").
+// fastConfig is a configuration in which leases, waits and sweeps are as short as possible.
+func fastConfig(database string, p *provider) config {
+	return configure(database, p).withTakeover("1s").
 		with("3s", "lease").with("200ms", "sweep").with("2s", "sources", "queue", "answer_within").
 		with("1900ms", "providers", "mail", "timeout").
 		with(map[string]any{"base": "100ms", "cap": "10m"}, "types", "default", "backoff")
 }
 
-// on is a fresh ledger.
-func on(t *testing.T, store string) string {
+// newLedger returns the URL of a new ledger on a store.
+func newLedger(t *testing.T, store string) string {
 	t.Helper()
 	if store == "sqlite" {
-		return embedded(t)
+		return newSQLite(t)
 	}
-	return shared(t)
+	return newPostgres(t)
 }
 
-// awaited asks now and then, so that many can wait at once, whether something has come about.
-func awaited(within time.Duration, come func() bool) bool {
+// eventually polls a condition, slowly enough that many tests can wait at the same time, and reports whether
+// it came true.
+func eventually(within time.Duration, condition func() bool) bool {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.After(within); ; {
-		if come() {
+		if condition() {
 			return true
 		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			return come()
+			return condition()
 		}
 	}
 }
 
-// TestOnlyATestCanServeWithCrashPoints : and an ordinary build has none.
-func TestOnlyATestCanServeWithCrashPoints(t *testing.T) {
+// TestCrashPoints_ServeOnlyInATest checks that a build with crash points serves only when told that it is a
+// test, and that an ordinary build has none.
+func TestCrashPoints_ServeOnlyInATest(t *testing.T) {
 	t.Parallel()
-	path, err := crashing()
+	path, err := crashpointBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,31 +183,31 @@ func TestOnlyATestCanServeWithCrashPoints(t *testing.T) {
 		}
 		for _, trace := range []string{"internal/crashpoint", "SENDONCE_CRASHPOINTS", "SENDONCE_CLOCK_OFFSET"} {
 			if strings.Contains(string(raw), trace) != has {
-				t.Errorf("%s: %s is in it: %v, want %v", filepath.Base(program), trace, !has, has)
+				t.Errorf("%s contains %s: %v, want %v", filepath.Base(program), trace, !has, has)
 			}
 		}
-		said, err := exec.Command(program, "version").Output()
-		if err != nil || strings.Contains(string(said), "crash points") != has {
-			t.Errorf("%s says that it is %s (%v)", filepath.Base(program), said, err)
+		found, err := exec.Command(program, "version").Output()
+		if err != nil || strings.Contains(string(found), "crash points") != has {
+			t.Errorf("%s: version %s (%v)", filepath.Base(program), found, err)
 		}
 	}
-	c := configure(embedded(t), &provider{address: "127.0.0.1:1"})
+	c := configure(newSQLite(t), &provider{address: "127.0.0.1:1"})
 	for name, cmd := range map[string]*exec.Cmd{
-		"nobody says that it is a test": exec.Command(path, "serve", "-config", c.file(t)),
-		"a first look":                  exec.Command(path, "dev", "-addr", "127.0.0.1:0", "-data", t.TempDir()),
-		"an order without meaning":      rigged(t, c, "nowhere:kill"),
-		"a clock without meaning":       rigged(t, c, "none", "SENDONCE_CLOCK_OFFSET=late"),
+		"without orders":          exec.Command(path, "serve", "-config", c.file(t)),
+		"sendonce dev":            exec.Command(path, "dev", "-addr", "127.0.0.1:0", "-data", t.TempDir()),
+		"an invalid order":        crashpointCommand(t, c, "nowhere:kill"),
+		"an invalid clock offset": crashpointCommand(t, c, "none", "SENDONCE_CLOCK_OFFSET=late"),
 	} {
 		g, err := spawn(t, cmd)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if line, err := g.says(`"msg":"serving"`); err == nil {
+		if line, err := g.waitForLog(`"msg":"serving"`); err == nil {
 			t.Errorf("%s: it serves: %s", name, line)
 		}
 	}
-	g := serveRigged(t, c, "none")
-	if line, err := g.says(`"msg":"serving"`); err != nil || !strings.Contains(line, "crash points") {
-		t.Errorf("it serves without a word about its crash points: %s, %v", line, err)
+	g := serveWithOrders(t, c, "none")
+	if line, err := g.waitForLog(`"msg":"serving"`); err != nil || !strings.Contains(line, "crash points") {
+		t.Errorf("it serves without naming its crash points in the log: %s, %v", line, err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stopCases are those of a gateway that stops itself at a point, past its lease, while another one on the
-// same ledger gets the redelivery.
+// stopCases returns the cases of a gateway that stops itself at a point, past its lease, while another one on
+// the same ledger gets the redelivery.
 func stopCases() []crashCase {
 	points := slices.Concat(pointsOfNothing, pointsOfClaim, pointsOfCall, pointsOfSettle, pointsOfWait, pointsOfSweep, pointsOfLookup)
 	var all []crashCase
@@ -20,78 +20,80 @@ func stopCases() []crashCase {
 	return all
 }
 
-// worthwhile are those that an ordinary run takes: what a stale holder could do with a call of its own.
-func worthwhile(all []crashCase) []crashCase {
-	var some []crashCase
+// stopSelection returns the cases that an ordinary run takes: what a stale holder could do with a call of its
+// own.
+func stopSelection(all []crashCase) []crashCase {
+	var selection []crashCase
 	for _, c := range all {
 		held := slices.Contains(pointsOfClaim, c.at) || slices.Contains(pointsOfCall, c.at)
 		usual := c.contract == "idempotent" || slices.Contains(pointsOfLookup, c.at)
 		if (c.outcome == "accepted" || c.outcome == scheduled) && (usual || held && c.contract == "blind") {
-			some = append(some, c)
+			selection = append(selection, c)
 		}
 	}
-	return some
+	return selection
 }
 
-// TestAGatewayThatIsStoppedAnywhereWakesUpToNothing : what it claimed was given to another one, so it does not
-// send, save for what was on the wire before; and what it learns late changes nothing but proof.
-func TestAGatewayThatIsStoppedAnywhereWakesUpToNothing(t *testing.T) {
+// TestCrash_StoppedAnywhereSendsNothingAfterResuming checks that a gateway whose claim was taken over does
+// not send, except what was already on the wire; and that a late result changes nothing unless it proves
+// acceptance.
+func TestCrash_StoppedAnywhereSendsNothingAfterResuming(t *testing.T) {
 	t.Parallel()
 	cases := stopCases()
 	if !*wholeMatrix {
-		cases = worthwhile(cases)
+		cases = stopSelection(cases)
 	}
-	w := newCrashWorld(t, cases)
-	w.together(t, cases, func(t *testing.T, c crashCase) {
-		p, open := w.providers.of(t, c)
-		cfg, d := c.config(on(t, c.store), p), c.reminder()
+	w := newCrashSuite(t, cases)
+	w.runAll(t, cases, func(t *testing.T, c crashCase) {
+		p, open := w.providers.forCase(t, c)
+		cfg, d := c.config(newLedger(t, c.store), p), c.reminder()
 		at, second, sweeps := strings.Cut(c.at, "+")
-		if sweeps { // they come by, and nothing is brought
-			serveRigged(t, cfg, at+":kill").killed(at, d)
+		if sweeps { // they find the entry by themselves, and nothing is delivered
+			serveWithOrders(t, cfg, at+":kill").waitKilled(at, d)
 			at = second
 		}
-		sleeper := spawnRigged(t, cfg, at+":stop")
+		stopped := spawnWithOrders(t, cfg, at+":stop")
 		var answered <-chan answer
 		if sweeps {
-			sleeper.stopped(at, nil)
+			stopped.waitStopped(at, nil)
 		} else {
-			sleeper.awake()
+			stopped.waitServing()
 			d = c.reminder()
-			answered = sleeper.stopped(at, d)
+			answered = stopped.waitStopped(at, d)
 		}
 		open()
 		g := serve(t, cfg)
-		c.comesToRest(t, g, p, d)
-		before := g.of(d)
+		c.checkFinalState(t, g, p, d)
+		before := g.detail(d)
 
-		sleeper.continues()
+		stopped.resume()
 		if !sweeps {
 			<-answered
 		}
-		// Woken at claim_unseen it finds that its reading is too old to go by, and calls nobody.
+		// Resumed at claim_unseen it finds that its clock reading is too old, and makes no call.
 		holder := at != "claim_unseen" && slices.Contains(slices.Concat(pointsOfClaim, pointsOfCall), at)
-		if holder && !awaited(10*time.Second, func() bool { return len(g.of(d).late()) > 0 }) {
-			t.Errorf("it does not tell what became of its claim:\n%s", g.of(d).told())
+		if holder && !eventually(10*time.Second, func() bool { return len(g.detail(d).lateReasons()) > 0 }) {
+			t.Errorf("it records no late result:\n%s", g.detail(d).text())
 		}
-		sleeper.awake()
-		if g.of(d).Entry.State == "sent" {
-			sleeper.repeated(d, 1)
+		stopped.waitServing()
+		if g.detail(d).Entry.State == "sent" {
+			stopped.redeliver(d, 1)
 		}
-		c.changesNothing(t, before, g.of(d))
-		want, seen, more := c.expected(), p.tally(d), 0
-		if at == "connected" { // suspended between its last look at the clock and the first byte
+		c.checkUnchanged(t, before, g.detail(d))
+		want, seen, more := c.expected(), p.countsFor(d), 0
+		if at == "connected" { // suspended between its last check of the clock and the first byte
 			more = 1
 		}
 		if seen.Accepts > 1 || seen.Calls > want.calls+more || c.contract != "idempotent" && seen.Calls > max(want.calls, 1) {
-			t.Errorf("woken at %s it called: the provider saw %+v, and had to see %d calls", at, seen, want.calls)
+			t.Errorf("resumed at %s it called: the provider saw %+v, want %d calls", at, seen, want.calls)
 		}
 	})
 }
 
-// late are the reasons of the lines that a holder wrote after its entry had moved on.
-func (s story) late() []string {
+// lateReasons returns the reasons of the events that a holder recorded after its entry had moved on.
+func (d entryDetail) lateReasons() []string {
 	var reasons []string
-	for _, l := range s.Timeline {
+	for _, l := range d.Timeline {
 		if l.Kind == "late" {
 			reasons = append(reasons, l.Reason)
 		}
@@ -99,22 +101,23 @@ func (s story) late() []string {
 	return reasons
 }
 
-// changesNothing : but proof of acceptance makes any entry sent.
-func (c crashCase) changesNothing(t *testing.T, before, now story) {
+// checkUnchanged checks that the late result changed nothing, except that proof of acceptance makes any entry
+// sent.
+func (c crashCase) checkUnchanged(t *testing.T, before, now entryDetail) {
 	t.Helper()
-	late := now.late()
+	late := now.lateReasons()
 	if len(late) > 1 || slices.Contains(late, "possible_second_send") {
-		t.Errorf("it told late: %q", late)
+		t.Errorf("late results: %q", late)
 	}
 	want := before.Entry
-	if now.Entry.Reason == "late_acceptance" { // by the holder's own word, or by a question asked since
+	if now.Entry.Reason == "late_acceptance" { // by the holder's late result, or by a lookup since
 		want.State, want.Class = "sent", ""
 	}
 	got := now.Entry
-	if got.State != want.State || got.Class != want.Class || got.Attempts != want.Attempts || got.Lapses != want.Lapses {
-		t.Errorf("it changed what had been decided:\n%+v\nto\n%+v\n%s", before.Entry, got, now.told())
+	if got.State != want.State || got.Class != want.Class || got.Attempts != want.Attempts || got.LeaseExpirations != want.LeaseExpirations {
+		t.Errorf("it changed what was settled:\n%+v\nto\n%+v\n%s", before.Entry, got, now.text())
 	}
 	if want.State != "" {
-		now.explains(t)
+		now.checkTimeline(t)
 	}
 }

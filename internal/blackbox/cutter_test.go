@@ -21,37 +21,37 @@ type write string
 const (
 	noWrite write = ""
 	create  write = "create"
-	claim   write = "claim"  // of an entry that was there before
-	settle  write = "settle" // and every other write over an entry that is not a claim
+	claim   write = "claim"  // of an existing entry
+	settle  write = "settle" // and every other update of an entry that is not a claim
 )
 
-// fate is what the network does to one write.
-type fate int
+// fault is what the network does to one write.
+type fault int
 
 const (
-	carried     fate = iota
-	replyLost        // it is committed, and the connection ends before the reply has come
-	requestLost      // the connection ends before the commit is asked for
-	replyHeld        // it is committed, and the reply waits until the test lets go
+	noFault     fault = iota
+	replyLost         // it is committed, and the connection ends before the reply arrives
+	requestLost       // the connection ends before the commit is requested
+	replyHeld         // it is committed, and the reply is held until the test releases it
 )
 
-// cutter is a network between a gateway and PostgreSQL that reads just enough of what they say to part them
-// at the one point that matters: after the server has said that a write is committed (its implicit
-// transaction ends with ReadyForQuery), and before the gateway can know.
+// cutter is a proxy between a gateway and PostgreSQL that reads just enough of the protocol to cut a
+// connection at the one point that matters: after the server has confirmed that a write is committed (its
+// implicit transaction ends with ReadyForQuery), and before the gateway can know.
 type cutter struct {
 	url  string
 	cuts atomic.Int64
 
-	ctx  context.Context // ends with the test
-	held chan struct{}   // told of each reply that is held
-	let  chan struct{}   // closed when held replies may go
+	ctx     context.Context // ends with the test
+	held    chan struct{}   // receives a value for each reply that is held
+	release chan struct{}   // closed when held replies may be forwarded
 
 	mu   sync.Mutex
-	plan func(w write) fate // under mu
+	plan func(w write) fault // under mu
 }
 
-// cutting puts a cutter before a PostgreSQL. Its plan is asked for each write, one at a time.
-func cutting(t *testing.T, database string, plan func(w write) fate) *cutter {
+// newCutter puts a cutter in front of a PostgreSQL. Its plan is called for each write, one at a time.
+func newCutter(t *testing.T, database string, plan func(w write) fault) *cutter {
 	t.Helper()
 	address, err := url.Parse(database)
 	if err != nil {
@@ -61,7 +61,7 @@ func cutting(t *testing.T, database string, plan func(w write) fate) *cutter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{ctx: t.Context(), held: make(chan struct{}, 64), let: make(chan struct{}), plan: plan}
+	c := &cutter{ctx: t.Context(), held: make(chan struct{}, 64), release: make(chan struct{}), plan: plan}
 	t.Cleanup(func() { _ = listener.Close() })
 	target := address.Host
 	go func() {
@@ -70,7 +70,7 @@ func cutting(t *testing.T, database string, plan func(w write) fate) *cutter {
 			if err != nil {
 				return
 			}
-			go c.carry(client, target)
+			go c.forward(client, target)
 		}
 	}()
 	address.Host = listener.Addr().String()
@@ -78,21 +78,21 @@ func cutting(t *testing.T, database string, plan func(w write) fate) *cutter {
 	return c
 }
 
-func (c *cutter) fateOf(w write) fate {
+func (c *cutter) faultFor(w write) fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.plan(w)
 }
 
-// plans replaces the plan.
-func (c *cutter) plans(plan func(w write) fate) {
+// setPlan replaces the plan.
+func (c *cutter) setPlan(plan func(w write) fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.plan = plan
 }
 
-// holds waits until one more reply is held.
-func (c *cutter) holds(t *testing.T) {
+// waitHeld waits until one more reply is held.
+func (c *cutter) waitHeld(t *testing.T) {
 	t.Helper()
 	select {
 	case <-c.held:
@@ -101,7 +101,7 @@ func (c *cutter) holds(t *testing.T) {
 	}
 }
 
-func (c *cutter) carry(client net.Conn, target string) {
+func (c *cutter) forward(client net.Conn, target string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", target)
 	if err != nil {
@@ -109,12 +109,12 @@ func (c *cutter) carry(client net.Conn, target string) {
 	}
 	defer server.Close()
 	defer context.AfterFunc(c.ctx, func() { _, _ = client.Close(), server.Close() })()
-	s := &session{c: c, client: client, server: server, statements: map[string]write{}, answers: []answering{{}}}
+	s := &session{c: c, client: client, server: server, statements: map[string]write{}, pending: []pendingReply{{}}}
 	go func() {
 		defer server.Close()
-		s.ask()
+		s.forwardRequests()
 	}()
-	s.answer()
+	s.forwardReplies()
 }
 
 // session is one connection.
@@ -124,48 +124,48 @@ type session struct {
 	statements     map[string]write // by their names, as the gateway prepares them
 
 	mu      sync.Mutex
-	answers []answering // what the server has not yet answered to the end
+	pending []pendingReply // replies that the server has not yet completed
 }
 
-// answering is what the server says up to its next ReadyForQuery. The first is its welcome.
-type answering struct {
-	to   write
-	fate fate
+// pendingReply is the server's messages up to its next ReadyForQuery. The first is its startup reply.
+type pendingReply struct {
+	write write
+	fault fault
 }
 
-// ask carries what the gateway says. What it asks for is committed once it has said Sync.
-func (s *session) ask() {
+// forwardRequests forwards the gateway's messages. A statement is committed once the gateway has sent Sync.
+func (s *session) forwardRequests() {
 	from := bufio.NewReader(s.client)
-	if _, err := io.CopyN(s.server, from, greeting(from)); err != nil {
+	if _, err := io.CopyN(s.server, from, startupLength(from)); err != nil {
 		return
 	}
-	asked := noWrite
+	kind := noWrite
 	for {
-		m, err := next(from)
+		m, err := readMessage(from)
 		if err != nil {
 			return
 		}
 		switch m[0] {
 		case 'P': // Parse
 			name, text, _ := strings.Cut(string(m[5:]), "\x00")
-			s.statements[name] = writeOf(text)
+			s.statements[name] = writeKind(text)
 		case 'B': // Bind
-			if w := s.bound(m[5:]); w != noWrite {
-				asked = w
+			if w := s.boundWrite(m[5:]); w != noWrite {
+				kind = w
 			}
 		case 'S', 'Q': // Sync, Query
-			due := answering{to: asked}
-			if asked != noWrite {
-				due.fate = s.c.fateOf(asked)
+			due := pendingReply{write: kind}
+			if kind != noWrite {
+				due.fault = s.c.faultFor(kind)
 			}
-			if due.fate == requestLost {
+			if due.fault == requestLost {
 				s.cut()
 				return
 			}
 			s.mu.Lock()
-			s.answers = append(s.answers, due)
+			s.pending = append(s.pending, due)
 			s.mu.Unlock()
-			asked = noWrite
+			kind = noWrite
 		}
 		if _, err := s.server.Write(m); err != nil {
 			return
@@ -173,8 +173,8 @@ func (s *session) ask() {
 	}
 }
 
-// greeting is the length of the first message, which alone has no letter before it.
-func greeting(from *bufio.Reader) int64 {
+// startupLength returns the length of the first message, the only one without a type byte.
+func startupLength(from *bufio.Reader) int64 {
 	length, err := from.Peek(4)
 	if err != nil {
 		return 0
@@ -182,8 +182,8 @@ func greeting(from *bufio.Reader) int64 {
 	return int64(big.BigEndian.Uint32(length))
 }
 
-// next is one whole message: a letter, its length, its body.
-func next(from *bufio.Reader) ([]byte, error) {
+// readMessage reads one whole message: a type byte, its length, its body.
+func readMessage(from *bufio.Reader) ([]byte, error) {
 	head, err := from.Peek(5)
 	if err != nil {
 		return nil, err
@@ -193,19 +193,19 @@ func next(from *bufio.Reader) ([]byte, error) {
 	return m, err
 }
 
-// writeOf tells a write by the name that its statement bears.
-func writeOf(statement string) write {
+// writeKind returns the kind of write by the name in the statement's comment.
+func writeKind(statement string) write {
 	switch {
-	case strings.Contains(statement, "-- name: CreateEntry "):
+	case strings.Contains(statement, "-- name: InsertEntry "):
 		return create
-	case strings.Contains(statement, "-- name: SwapEntry "):
+	case strings.Contains(statement, "-- name: UpdateEntry "):
 		return settle
 	}
 	return noWrite
 }
 
-// bound tells what a Bind's statement writes; one that leaves an entry "sending" is a claim.
-func (s *session) bound(body []byte) write {
+// boundWrite returns the write that a Bind executes; one that leaves an entry "sending" is a claim.
+func (s *session) boundWrite(body []byte) write {
 	_, rest, _ := bytes.Cut(body, []byte{0})
 	name, rest, _ := bytes.Cut(rest, []byte{0})
 	w := s.statements[string(name)]
@@ -215,67 +215,67 @@ func (s *session) bound(body []byte) write {
 	return w
 }
 
-// answer carries what the server says. What it says to a write is kept back until it is known to be
+// forwardReplies forwards the server's messages. The reply to a write is buffered until it is known to be
 // committed.
-func (s *session) answer() {
+func (s *session) forwardReplies() {
 	from := bufio.NewReader(s.server)
-	var kept [][]byte
-	wrote := false
+	var buffered [][]byte
+	matched := false
 	for {
-		m, err := next(from)
+		m, err := readMessage(from)
 		if err != nil {
 			return
 		}
-		due := s.due(m[0] == 'Z')
-		if due.fate == carried {
+		due := s.current(m[0] == 'Z')
+		if due.fault == noFault {
 			if _, err := s.client.Write(m); err != nil {
 				return
 			}
 			continue
 		}
-		kept = append(kept, m)
+		buffered = append(buffered, m)
 		switch m[0] {
-		case 'C': // CommandComplete: whether the statement found what it was to write over
-			wrote = string(m[5:]) == "SELECT 1\x00"
+		case 'C': // CommandComplete: whether the statement found the row it was to update
+			matched = string(m[5:]) == "SELECT 1\x00"
 		case 'Z': // ReadyForQuery: it is committed
-			if wrote && due.fate == replyHeld {
+			if matched && due.fault == replyHeld {
 				s.c.held <- struct{}{}
 				select {
-				case <-s.c.let:
+				case <-s.c.release:
 				case <-s.c.ctx.Done():
 				}
 			}
-			lost := wrote && due.fate == replyLost
+			lost := matched && due.fault == replyLost
 			if lost { // some of it may have come through, but never the end
-				kept = kept[:int(s.c.cuts.Load())%len(kept)]
+				buffered = buffered[:int(s.c.cuts.Load())%len(buffered)]
 			}
-			if _, err := s.client.Write(bytes.Join(kept, nil)); err != nil {
+			if _, err := s.client.Write(bytes.Join(buffered, nil)); err != nil {
 				return
 			}
 			if lost {
 				s.cut()
 				return
 			}
-			kept, wrote = nil, false
+			buffered, matched = nil, false
 		}
 	}
 }
 
-// due is what the server is answering to now; last ends it.
-func (s *session) due(last bool) answering {
+// current returns the reply that the server is sending now; last completes it.
+func (s *session) current(last bool) pendingReply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.answers) == 0 { // said without being asked
-		return answering{}
+	if len(s.pending) == 0 { // an unsolicited message
+		return pendingReply{}
 	}
-	due := s.answers[0]
+	due := s.pending[0]
 	if last {
-		s.answers = s.answers[1:]
+		s.pending = s.pending[1:]
 	}
 	return due
 }
 
-// cut ends the connection, by turns with a farewell and with a reset.
+// cut ends the connection, alternately with FIN and with RST.
 func (s *session) cut() {
 	if s.c.cuts.Add(1)%2 == 0 {
 		_ = s.client.(*net.TCPConn).SetLinger(0)

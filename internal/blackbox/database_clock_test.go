@@ -9,151 +9,153 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/providertest"
 )
 
-// TestAClockOfTheDatabaseThatJumpsSendsNothingTwice : the ledger's own clock is the only one that judges
-// leases and dues, so it jumps by ten minutes and back, while calls are in flight and reminders wait. What is
-// due comes early or late, and once.
-func TestAClockOfTheDatabaseThatJumpsSendsNothingTwice(t *testing.T) {
+// TestDatabaseClock_JumpsSendNothingTwice moves the database's clock, the only one that decides leases and
+// due times, by ten minutes and back, while calls are in flight and reminders wait. What is due is sent early
+// or late, and once.
+func TestDatabaseClock_JumpsSendNothingTwice(t *testing.T) {
 	t.Parallel()
 	t.Run("ahead and back while it runs", func(t *testing.T) {
 		t.Parallel()
-		b := startTimeBed(t)
-		first := b.round()
-		b.clock.Move(10 * time.Minute)
-		b.redelivered(first)
-		for _, d := range first.called {
-			if s := b.replicas[1].of(d); s.Entry.Lapses != 1 {
-				t.Errorf("its lease of seconds has not lapsed within ten minutes: %+v", s)
+		h := newClockHarness(t)
+		first := h.startBatch()
+		h.clock.Move(10 * time.Minute)
+		h.redeliver(first)
+		for _, d := range first.inFlight {
+			if s := h.replicas[1].detail(d); s.Entry.LeaseExpirations != 1 {
+				t.Errorf("its lease of seconds has not expired after ten minutes: %+v", s)
 			}
 		}
 		for _, d := range first.waiting {
-			b.replicas[1].comesTo(d, "sent", 20*time.Second)
+			h.replicas[1].waitForState(d, "sent", 20*time.Second)
 		}
-		second := b.round()
-		b.clock.Move(0)
-		b.redelivered(second)
-		b.stillWaiting(second)
-		b.clock.Move(10 * time.Minute)
-		b.check(first, second)
+		second := h.startBatch()
+		h.clock.Move(0)
+		h.redeliver(second)
+		h.checkStillWaiting(second)
+		h.clock.Move(10 * time.Minute)
+		h.checkSentOnce(first, second)
 	})
 	t.Run("behind and back while it is down", func(t *testing.T) {
 		t.Parallel()
-		b := startTimeBed(t)
-		first := b.round()
-		b.restarted(-10 * time.Minute)
-		b.redelivered(first)
-		b.stillWaiting(first)
-		second := b.round()
-		b.restarted(0)
-		b.redelivered(second)
-		b.check(first, second)
+		h := newClockHarness(t)
+		first := h.startBatch()
+		h.restartWithClock(-10 * time.Minute)
+		h.redeliver(first)
+		h.checkStillWaiting(first)
+		second := h.startBatch()
+		h.restartWithClock(0)
+		h.redeliver(second)
+		h.checkSentOnce(first, second)
 	})
 }
 
-// timeBed is two replicas on a database with a clock of its own, and a provider of either kind.
-type timeBed struct {
-	t        *testing.T
-	server   *testbed.Server
-	clock    *testbed.Clock
-	front    *database
-	replicas []*gateway
-	lanes    map[string]*provider
+// clockHarness is two replicas on a database with a clock of its own, and a provider for either contract.
+type clockHarness struct {
+	t         *testing.T
+	server    *testbed.Server
+	clock     *testbed.Clock
+	front     *ownPostgres
+	replicas  []*gateway
+	providers map[string]*provider
 }
 
-// round is what was under way when the clock jumped, on both lanes.
-type round struct{ called, waiting []document }
+// batch is the reminders that were in flight or waiting when the clock jumped, at both providers.
+type batch struct{ inFlight, waiting []document }
 
-func startTimeBed(t *testing.T) *timeBed {
+func newClockHarness(t *testing.T) *clockHarness {
 	t.Helper()
-	b := &timeBed{t: t, front: relay(t), lanes: map[string]*provider{"blind": startProvider(t), "honours": startProvider(t)}}
-	b.server, b.clock = testbed.OnOwnClock(t)
-	b.front.leadTo(b.server.Address())
-	c := configure(b.front.url(), b.lanes["blind"]).with("6s", "lease").takeover("1s").
-		lane("blind", b.lanes["blind"].url(), "4s", map[string]any{"blind": true}).
-		lane("honours", b.lanes["honours"].url(), "4s", map[string]any{"idempotent": "24h"})
+	h := &clockHarness{t: t, front: newRelay(t), providers: map[string]*provider{"blind": startProvider(t), "honours": startProvider(t)}}
+	h.server, h.clock = testbed.PostgresWithClock(t)
+	h.front.setTarget(h.server.Address())
+	c := configure(h.front.url(), h.providers["blind"]).with("6s", "lease").withTakeover("1s").
+		withProvider("blind", h.providers["blind"].url(), "4s", map[string]any{"blind": true}).
+		withProvider("honours", h.providers["honours"].url(), "4s", map[string]any{"idempotent": "24h"})
 	if out, code := run(t, nil, "migrate", "-config", c.file(t)); code != 0 {
 		t.Fatalf("migrate: %s", out)
 	}
-	for lane, p := range b.lanes {
-		p.told(providertest.Control{LatencyMin: 2 * time.Second, Idempotent: lane == "honours"})
+	for channel, p := range h.providers {
+		p.setControl(providertest.Control{LatencyMin: 2 * time.Second, Idempotent: channel == "honours"})
 	}
-	b.replicas = []*gateway{serve(t, c), serve(t, c)}
-	return b
+	h.replicas = []*gateway{serve(t, c), serve(t, c)}
+	return h
 }
 
-// round brings, on each lane, a reminder that is being called for, and one that will be due.
-func (b *timeBed) round() round {
-	b.t.Helper()
-	var r round
-	for lane, p := range b.lanes {
-		id := lane + strconv.Itoa(len(p.counts().Keys))
-		waits := remind(id+"-waits").but("channel", lane).but("not_before", b.now().Add(3*time.Second))
-		called := remind(id+"-called").but("channel", lane)
-		b.replicas[0].repeated(waits, 1)
-		b.replicas[0].pushes(called)
-		until(b.t, 20*time.Second, "the call has begun", func() bool { return p.tally(called).Calls == 1 })
-		r.called, r.waiting = append(r.called, called), append(r.waiting, waits)
+// startBatch delivers, for each provider, a reminder whose call is in flight and one that will be due.
+func (h *clockHarness) startBatch() batch {
+	h.t.Helper()
+	var r batch
+	for channel, p := range h.providers {
+		id := channel + strconv.Itoa(len(p.counts().Keys))
+		waits := newReminder(id+"-waits").with("channel", channel).with("not_before", h.databaseTime().Add(3*time.Second))
+		called := newReminder(id+"-called").with("channel", channel)
+		h.replicas[0].redeliver(waits, 1)
+		h.replicas[0].pushAsync(called)
+		waitUntil(h.t, 20*time.Second, "the call has begun", func() bool { return p.countsFor(called).Calls == 1 })
+		r.inFlight, r.waiting = append(r.inFlight, called), append(r.waiting, waits)
 	}
 	return r
 }
 
-// now is the time by the database.
-func (b *timeBed) now() time.Time {
-	b.t.Helper()
-	now, err := time.Parse(time.RFC3339, b.server.Query(`SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`))
+// databaseTime returns the time by the database's clock.
+func (h *clockHarness) databaseTime() time.Time {
+	h.t.Helper()
+	now, err := time.Parse(time.RFC3339, h.server.Query(`SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`))
 	if err != nil {
-		b.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	return now
 }
 
-// restarted moves the clock while the server is down.
-func (b *timeBed) restarted(to time.Duration) {
-	b.t.Helper()
-	b.front.leadTo("")
-	b.server.Kill()
-	b.clock.Move(to)
-	b.server.Start()
-	b.front.leadTo(b.server.Address())
-	b.replicas[1].ready()
+// restartWithClock moves the clock while the server is down.
+func (h *clockHarness) restartWithClock(to time.Duration) {
+	h.t.Helper()
+	h.front.setTarget("")
+	h.server.Kill()
+	h.clock.Move(to)
+	h.server.Start()
+	h.front.setTarget(h.server.Address())
+	h.replicas[1].waitReady()
 }
 
-// redelivered brings what is in flight to the other replica, which finds it in a time that is not its holder's.
-func (b *timeBed) redelivered(r round) {
-	b.t.Helper()
-	for _, d := range r.called {
+// redeliver delivers what is in flight to the other replica, after the clock has moved away from its holder's
+// claim.
+func (h *clockHarness) redeliver(r batch) {
+	h.t.Helper()
+	for _, d := range r.inFlight {
 		for range 3 {
-			if a := b.replicas[1].push(d.String()); !isAck(a) && !isNack(a) {
-				b.t.Errorf("%s: %s", d["reminder_id"], a)
+			if a := h.replicas[1].push(d.String()); !isAck(a) && !isNack(a) {
+				h.t.Errorf("%s: %s", d["reminder_id"], a)
 			}
 		}
 	}
 }
 
-// stillWaiting checks, once all calls of a round are settled, that what was due in seconds is now due in ten
-// minutes.
-func (b *timeBed) stillWaiting(r round) {
-	b.t.Helper()
-	for _, d := range r.called {
-		b.replicas[1].comesTo(d, "sent", 30*time.Second)
+// checkStillWaiting checks, once all calls of a batch are settled, that what was due in seconds is now due in
+// ten minutes.
+func (h *clockHarness) checkStillWaiting(r batch) {
+	h.t.Helper()
+	for _, d := range r.inFlight {
+		h.replicas[1].waitForState(d, "sent", 30*time.Second)
 	}
 	for _, d := range r.waiting {
-		if s := b.replicas[1].of(d); s.Entry.State != "waiting" {
-			b.t.Errorf("it was due before ten minutes were over again: %+v", s)
+		if s := h.replicas[1].detail(d); s.Entry.State != "waiting" {
+			h.t.Errorf("it was due before ten minutes had passed: %+v", s)
 		}
 	}
 }
 
-// check : each was accepted once, and called for again only under a contract that makes that harmless.
-func (b *timeBed) check(rounds ...round) {
-	b.t.Helper()
+// checkSentOnce checks that each reminder was accepted once, and called for again only under a contract that
+// makes that harmless.
+func (h *clockHarness) checkSentOnce(rounds ...batch) {
+	h.t.Helper()
 	for _, r := range rounds {
-		for _, d := range append(r.called, r.waiting...) {
-			s := b.replicas[1].comesTo(d, "sent", 40*time.Second)
-			b.replicas[0].repeated(d, 2)
-			lane := d["channel"].(string)
-			got := b.lanes[lane].tally(d)
-			if got.Accepts != 1 || got.Bodies != 1 || got.Calls > 2 || got.Calls > 1 && lane == "blind" {
-				b.t.Errorf("%s: the provider saw %+v; %+v", d["reminder_id"], got, s)
+		for _, d := range append(r.inFlight, r.waiting...) {
+			s := h.replicas[1].waitForState(d, "sent", 40*time.Second)
+			h.replicas[0].redeliver(d, 2)
+			channel := d["channel"].(string)
+			got := h.providers[channel].countsFor(d)
+			if got.Accepts != 1 || got.Bodies != 1 || got.Calls > 2 || got.Calls > 1 && channel == "blind" {
+				h.t.Errorf("%s: the provider saw %+v; %+v", d["reminder_id"], got, s)
 			}
 		}
 	}

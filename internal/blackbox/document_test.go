@@ -14,19 +14,19 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/providertest"
 )
 
-// document is a reminder in the making.
+// document is the body of a reminder.
 type document map[string]any
 
-// remind is a whole reminder for the channel email, to a recipient of its own.
-func remind(id string) document {
+// newReminder returns a complete reminder for the channel email, to a recipient of its own.
+func newReminder(id string) document {
 	return document{
 		"reminder_id": id, "type": "seat_expiring", "channel": "email", "to": id + "@example.test",
 		"content": map[string]any{"subject": "Seat", "text": "It is held until 09:10."},
 	}
 }
 
-// but is a copy with another value.
-func (d document) but(field string, value any) document {
+// with returns a copy with another value.
+func (d document) with(field string, value any) document {
 	changed := maps.Clone(d)
 	changed[field] = value
 	return changed
@@ -35,7 +35,7 @@ func (d document) but(field string, value any) document {
 func (d document) String() string {
 	raw, err := json.Marshal(d)
 	if err != nil {
-		panic(err) // a test's own words
+		panic(err) // the test's own values
 	}
 	return string(raw)
 }
@@ -45,59 +45,59 @@ func (d document) identity() ledger.Identity {
 	return ledger.Identity{ReminderID: text("reminder_id"), Type: text("type"), Channel: text("channel")}
 }
 
-func (d document) to() string { return d["to"].(string) }
+func (d document) recipient() string { return d["to"].(string) }
 
-// lane adds a webhook provider, and a channel of the same name that leads to it.
-func (c config) lane(name, url, timeout string, contract map[string]any) config {
+// withProvider adds a webhook provider, and a channel of the same name that leads to it.
+func (c config) withProvider(name, url, timeout string, contract map[string]any) config {
 	return c.with(map[string]any{"provider": name}, "channels", name).with(map[string]any{
 		"kind": "webhook", "url": url, "timeout": timeout, "contract": contract, "concurrency": 8,
 	}, "providers", name)
 }
 
-// kind adds a type that differs from the default in the settings named.
-func (c config) kind(name string, settings map[string]any) config {
+// withType adds a type that differs from the default in the settings named.
+func (c config) withType(name string, settings map[string]any) config {
 	return c.with(settings, "types", name)
 }
 
-// takeover sets how long the queue is waited for.
-func (c config) takeover(after string) config {
+// withTakeover sets the takeover_after of the queue: how long the ledger waits for its redelivery.
+func (c config) withTakeover(after string) config {
 	return c.with(after, "sources", "queue", "takeover_after")
 }
 
-// tally is what the provider saw of one reminder.
-func (p *provider) tally(d document) providertest.Tally {
+// countsFor returns what the provider saw of one reminder.
+func (p *provider) countsFor(d document) providertest.KeyCounts {
 	p.t.Helper()
 	return p.counts().Keys[d.identity().SendKey()]
 }
 
-// called checks how often the provider was called for a reminder.
-func (p *provider) called(d document, times int) {
+// checkCallCount checks how often the provider was called for a reminder.
+func (p *provider) checkCallCount(d document, times int) {
 	p.t.Helper()
-	if got := p.tally(d); got.Calls != times {
+	if got := p.countsFor(d); got.Calls != times {
 		p.t.Errorf("%s: %d calls, want %d", d["reminder_id"], got.Calls, times)
 	}
 }
 
-// of is the story of a reminder.
-func (g *gateway) of(d document) story {
+// detail returns the detail of a reminder's entry.
+func (g *gateway) detail(d document) entryDetail {
 	g.t.Helper()
 	id := d.identity()
-	return g.story(id.ReminderID, id.Type, id.Channel)
+	return g.entryDetail(id.ReminderID, id.Type, id.Channel)
 }
 
-// acked delivers a reminder as a queue does, again and again until it is acked.
-func (g *gateway) acked(d document, within time.Duration) answer {
+// pushUntilAcked delivers a reminder as a queue does, again and again until it is acked.
+func (g *gateway) pushUntilAcked(d document, within time.Duration) answer {
 	g.t.Helper()
 	var a answer
-	until(g.t, within, d.identity().ReminderID+" is acked", func() bool {
+	waitUntil(g.t, within, d.identity().ReminderID+" is acked", func() bool {
 		a = g.push(d.String())
 		return a.status == http.StatusOK
 	})
 	return a
 }
 
-// nacked delivers a reminder, and checks that its broker is asked to come back.
-func (g *gateway) nacked(d document) answer {
+// pushExpectNack delivers a reminder, and checks that it is nacked.
+func (g *gateway) pushExpectNack(d document) answer {
 	g.t.Helper()
 	a := g.push(d.String())
 	if a.status != http.StatusServiceUnavailable || a.retryAfter() < 1 || a.retryAfter() > 600 {
@@ -106,8 +106,8 @@ func (g *gateway) nacked(d document) answer {
 	return a
 }
 
-// repeated delivers a reminder again, so many times; each must be answered with an ack.
-func (g *gateway) repeated(d document, times int) {
+// redeliver delivers a reminder a number of times; each must be acked.
+func (g *gateway) redeliver(d document, times int) {
 	g.t.Helper()
 	for range times {
 		if a := g.push(d.String()); a.status != http.StatusOK {
@@ -116,38 +116,38 @@ func (g *gateway) repeated(d document, times int) {
 	}
 }
 
-// standing is where an entry stands; an empty class or reason is one that it must not have.
-type standing struct {
+// entryState is the state of an entry; an empty class or reason is one that it must not have.
+type entryState struct {
 	state, class, reason string
 	attempts             int
 }
 
-// stands checks where a reminder stands.
-func (g *gateway) stands(d document, want standing) story {
+// checkState checks the state of a reminder's entry.
+func (g *gateway) checkState(d document, want entryState) entryDetail {
 	g.t.Helper()
-	s := g.of(d)
+	s := g.detail(d)
 	e := s.Entry
-	if got := (standing{e.State, e.Class, e.Reason, e.Attempts}); got != want {
-		g.t.Errorf("%s stands at %+v, want %+v", d["reminder_id"], got, want)
+	if got := (entryState{e.State, e.Class, e.Reason, e.Attempts}); got != want {
+		g.t.Errorf("%s is in state %+v, want %+v", d["reminder_id"], got, want)
 	}
 	return s
 }
 
-// comesTo waits until a reminder is in a state.
-func (g *gateway) comesTo(d document, state string, within time.Duration) story {
+// waitForState waits until a reminder's entry is in a state.
+func (g *gateway) waitForState(d document, state string, within time.Duration) entryDetail {
 	g.t.Helper()
-	var s story
-	until(g.t, within, d.identity().ReminderID+" is "+state, func() bool {
-		s = g.of(d)
+	var s entryDetail
+	waitUntil(g.t, within, d.identity().ReminderID+" is "+state, func() bool {
+		s = g.detail(d)
 		return s.Entry.State == state
 	})
 	return s
 }
 
-// outcomes are those of the calls in a timeline, in order.
-func (s story) outcomes() []string {
+// outcomes returns the outcomes of the calls in the timeline, in order.
+func (d entryDetail) outcomes() []string {
 	var all []string
-	for _, l := range s.Timeline {
+	for _, l := range d.Timeline {
 		if l.Kind == "attempt" {
 			all = append(all, l.Outcome)
 		}
@@ -155,38 +155,38 @@ func (s story) outcomes() []string {
 	return all
 }
 
-// reasons are those of every line in a timeline, in order.
-func (s story) reasons() []string {
+// reasons returns the reasons of all events in the timeline, in order.
+func (d entryDetail) reasons() []string {
 	var all []string
-	for _, l := range s.Timeline {
+	for _, l := range d.Timeline {
 		all = append(all, l.Reason)
 	}
 	return all
 }
 
-// tells checks a timeline's calls by their outcomes.
-func (s story) tells(t *testing.T, outcomes ...string) {
+// checkOutcomes checks the outcomes of the calls in the timeline.
+func (d entryDetail) checkOutcomes(t *testing.T, outcomes ...string) {
 	t.Helper()
-	if got := s.outcomes(); !slices.Equal(got, outcomes) {
-		t.Errorf("%s: its timeline tells of calls that were %v, want %v", s.Entry.ReminderID, got, outcomes)
+	if got := d.outcomes(); !slices.Equal(got, outcomes) {
+		t.Errorf("%s: outcomes in its timeline are %v, want %v", d.Entry.ReminderID, got, outcomes)
 	}
 }
 
-// operations asks the operations listener.
-func (g *gateway) operations(path string) answer {
+// opsGet sends a request to the operations listener.
+func (g *gateway) opsGet(path string) answer {
 	g.t.Helper()
-	asked := &gateway{t: g.t, url: g.ops}
-	a, err := asked.call(http.MethodGet, path, "", nil, nil)
+	ops := &gateway{t: g.t, url: g.opsURL}
+	a, err := ops.call(http.MethodGet, path, "", nil, nil)
 	if err != nil {
 		g.t.Fatalf("GET %s: %v", path, err)
 	}
 	return a
 }
 
-// metric is the value of one series as it is scraped; empty when it is not there.
+// metric returns the value of one series as it is scraped; empty when it does not exist.
 func (g *gateway) metric(series string) string {
 	g.t.Helper()
-	for line := range bytes.Lines(g.operations("/metrics").body) {
+	for line := range bytes.Lines(g.opsGet("/metrics").body) {
 		if value, found := strings.CutPrefix(string(line), series+" "); found {
 			return strings.TrimSpace(value)
 		}
@@ -194,16 +194,16 @@ func (g *gateway) metric(series string) string {
 	return ""
 }
 
-// shows waits until a series has a value.
-func (g *gateway) shows(series, value string) {
+// waitForMetric waits until a series has a value.
+func (g *gateway) waitForMetric(series, value string) {
 	g.t.Helper()
-	until(g.t, 20*time.Second, series+" is "+value, func() bool { return g.metric(series) == value })
+	waitUntil(g.t, 20*time.Second, series+" is "+value, func() bool { return g.metric(series) == value })
 }
 
-// swept waits until the gateway has looked for silent holders once.
-func (g *gateway) swept() {
+// waitForSweep waits until the gateway has finished a sweep for expired leases.
+func (g *gateway) waitForSweep() {
 	g.t.Helper()
-	until(g.t, 20*time.Second, "it has swept", func() bool {
+	waitUntil(g.t, 20*time.Second, "a sweep has finished", func() bool {
 		n := g.metric("sendonce_sweeps_total")
 		return n != "" && n != "0"
 	})
@@ -216,10 +216,10 @@ type gate struct {
 	Class       string    `json:"class"`
 }
 
-// gates are the closed gates that readiness shows, which they must not fail.
-func (g *gateway) gates() map[string]gate {
+// closedGates returns the closed gates that readiness shows; they must not make it fail.
+func (g *gateway) closedGates() map[string]gate {
 	g.t.Helper()
-	a := g.operations("/readyz")
+	a := g.opsGet("/readyz")
 	var body struct {
 		Gates []gate `json:"gates"`
 	}

@@ -22,14 +22,14 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/providertest"
 )
 
-// asProvider makes this test binary the provider's process instead.
-const asProvider = "SENDONCE_BLACKBOX_PROVIDER"
+// providerEnv makes this test binary run as the provider's process instead.
+const providerEnv = "SENDONCE_BLACKBOX_PROVIDER"
 
 // binary is where TestMain built the gateway. It is written once, before any test runs.
 var binary string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProvider) != "" {
+	if os.Getenv(providerEnv) != "" {
 		serveProvider()
 		return
 	}
@@ -49,7 +49,7 @@ func testAll(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the gateway: %v\n%s", err, out)
 		return 1
 	}
-	// Tests mostly wait for processes, so more of them than there are cores may do so at once.
+	// Tests mostly wait for processes, so more of them than there are cores may run in parallel.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -63,7 +63,7 @@ func testAll(m *testing.M) int {
 	return code
 }
 
-// serveProvider tells its address on standard output and serves until standard input ends.
+// serveProvider prints its address on standard output and serves until standard input ends.
 func serveProvider() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,7 +90,7 @@ func startProvider(t *testing.T) *provider {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), asProvider+"=1")
+	cmd.Env = append(os.Environ(), providerEnv+"=1")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -115,32 +115,32 @@ func startProvider(t *testing.T) *provider {
 
 func (p *provider) url() string { return "http://" + p.address + "/send" }
 
-// told makes the provider behave.
-func (p *provider) told(c providertest.Control) {
+// setControl sets the provider's behaviour.
+func (p *provider) setControl(c providertest.Control) {
 	p.t.Helper()
 	raw, err := json.Marshal(c)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.control(http.MethodPut, string(raw))
+	p.controlRequest(http.MethodPut, string(raw))
 }
 
-// plays makes it take these modes for everybody, one a call; the last one stays.
-func (p *provider) plays(modes ...string) {
+// setModes sets the provider's modes for all recipients, one a call; the last one stays.
+func (p *provider) setModes(modes ...string) {
 	p.t.Helper()
-	p.told(providertest.Control{Modes: map[string][]string{"": modes}})
+	p.setControl(providertest.Control{Modes: map[string][]string{"": modes}})
 }
 
 func (p *provider) counts() providertest.Counts {
 	p.t.Helper()
 	var counts providertest.Counts
-	if err := json.Unmarshal(p.control(http.MethodGet, ""), &counts); err != nil {
+	if err := json.Unmarshal(p.controlRequest(http.MethodGet, ""), &counts); err != nil {
 		p.t.Fatal(err)
 	}
 	return counts
 }
 
-func (p *provider) control(method, body string) []byte {
+func (p *provider) controlRequest(method, body string) []byte {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+p.address+"/control", strings.NewReader(body))
 	if err != nil {
@@ -158,13 +158,13 @@ func (p *provider) control(method, body string) []byte {
 	return raw
 }
 
-// gateway is the built binary, serving.
+// gateway is a process of the built binary that serves.
 type gateway struct {
 	t      *testing.T
 	url    string
-	ops    string
+	opsURL string
 	cmd    *exec.Cmd
-	log    *journal
+	log    *logBuffer
 	ended  chan struct{}
 	exited error // valid once ended is closed
 }
@@ -179,19 +179,20 @@ func serve(t *testing.T, c config) *gateway {
 	return g
 }
 
-// start runs the binary and waits for its listeners. The error holds what it wrote when it ended instead.
+// start runs the binary and waits for its listeners. If the process ends instead, the error contains its
+// output.
 func start(t *testing.T, args ...string) (*gateway, error) {
 	t.Helper()
 	g, err := launch(t, t.TempDir(), args...)
 	if err != nil {
 		return nil, err
 	}
-	return g, g.listens()
+	return g, g.waitListening()
 }
 
-// listens waits until the gateway says where it listens.
-func (g *gateway) listens() error {
-	line, err := g.says(`"msg":"serving"`)
+// waitListening waits until the gateway logs its addresses.
+func (g *gateway) waitListening() error {
+	line, err := g.waitForLog(`"msg":"serving"`)
 	if err != nil {
 		return err
 	}
@@ -202,11 +203,11 @@ func (g *gateway) listens() error {
 	if err := json.Unmarshal([]byte(line), &at); err != nil {
 		return err
 	}
-	g.url, g.ops = "http://"+at.Listen, "http://"+at.OpsListen
+	g.url, g.opsURL = "http://"+at.Listen, "http://"+at.OpsListen
 	return nil
 }
 
-// launch runs the binary in a folder.
+// launch starts the binary in a folder.
 func launch(t *testing.T, dir string, args ...string) (*gateway, error) {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -214,10 +215,10 @@ func launch(t *testing.T, dir string, args ...string) (*gateway, error) {
 	return spawn(t, cmd)
 }
 
-// spawn runs a gateway's process until it ends, or the test does.
+// spawn starts a gateway's process, and kills it at the end of the test.
 func spawn(t *testing.T, cmd *exec.Cmd) (*gateway, error) {
 	t.Helper()
-	g := &gateway{t: t, cmd: cmd, log: &journal{}, ended: make(chan struct{})}
+	g := &gateway{t: t, cmd: cmd, log: &logBuffer{}, ended: make(chan struct{})}
 	g.cmd.Stdout = g.log
 	g.cmd.Stderr = g.log
 	if err := g.cmd.Start(); err != nil {
@@ -236,10 +237,10 @@ func spawn(t *testing.T, cmd *exec.Cmd) (*gateway, error) {
 	return g, nil
 }
 
-// says waits for the first whole line that contains part.
-func (g *gateway) says(part string) (string, error) {
+// waitForLog waits for the first complete log line that contains part.
+func (g *gateway) waitForLog(part string) (string, error) {
 	for deadline := time.After(20 * time.Second); ; {
-		moved := g.log.moved() // before looking, so that no line is missed
+		moved := g.log.changed() // before the search, so that no line is missed
 		if line, ok := g.log.find(part); ok {
 			return line, nil
 		}
@@ -247,7 +248,7 @@ func (g *gateway) says(part string) (string, error) {
 		case <-g.ended:
 			return "", fmt.Errorf("the gateway ended: %v\n%s", g.exited, g.log.tail(50))
 		case <-deadline:
-			return "", fmt.Errorf("the gateway does not say %s", part)
+			return "", fmt.Errorf("the gateway does not log %s", part)
 		case <-moved:
 		}
 	}
@@ -259,7 +260,7 @@ func (g *gateway) kill() {
 	<-g.ended
 }
 
-// stop asks the process to end, and returns its exit error.
+// stop sends SIGTERM, waits for the process to end, and returns its exit error.
 func (g *gateway) stop() error {
 	g.signal(syscall.SIGTERM)
 	select {
@@ -277,7 +278,7 @@ func (g *gateway) signal(s os.Signal) {
 	}
 }
 
-// run runs a command of the binary to its end.
+// run runs a command of the binary to its end, and returns its output and exit code.
 func run(t *testing.T, env []string, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -293,43 +294,43 @@ func run(t *testing.T, env []string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// journal collects what a process writes, and wakes those who wait for it.
-type journal struct {
-	mu    sync.Mutex
-	text  []byte
-	waker chan struct{}
+// logBuffer collects what a process writes, and notifies those who wait for more.
+type logBuffer struct {
+	mu     sync.Mutex
+	text   []byte
+	notify chan struct{}
 }
 
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.text = append(j.text, p...)
-	if j.waker != nil {
-		close(j.waker)
-		j.waker = nil
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p...)
+	if b.notify != nil {
+		close(b.notify)
+		b.notify = nil
 	}
 	return len(p), nil
 }
 
-// moved is closed at the next write.
-func (j *journal) moved() <-chan struct{} {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.waker == nil {
-		j.waker = make(chan struct{})
+// changed returns a channel that is closed at the next write.
+func (b *logBuffer) changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.notify == nil {
+		b.notify = make(chan struct{})
 	}
-	return j.waker
+	return b.notify
 }
 
-func (j *journal) lines() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Split(string(j.text), "\n")
+func (b *logBuffer) lines() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Split(string(b.text), "\n")
 }
 
-// find is the first whole line that contains part.
-func (j *journal) find(part string) (string, bool) {
-	lines := j.lines()
+// find returns the first complete line that contains part.
+func (b *logBuffer) find(part string) (string, bool) {
+	lines := b.lines()
 	for _, line := range lines[:len(lines)-1] {
 		if strings.Contains(line, part) {
 			return line, true
@@ -338,7 +339,7 @@ func (j *journal) find(part string) (string, bool) {
 	return "", false
 }
 
-func (j *journal) tail(n int) string {
-	lines := j.lines()
+func (b *logBuffer) tail(n int) string {
+	lines := b.lines()
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -24,13 +24,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// trap is an address that nobody may call.
+// trap is an address that must not be called.
 type trap struct {
 	address string
 	calls   atomic.Int64
 }
 
-func setTrap(t *testing.T) *trap {
+func newTrap(t *testing.T) *trap {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,35 +50,35 @@ func setTrap(t *testing.T) *trap {
 	t.Cleanup(func() {
 		_ = listener.Close()
 		if n := set.calls.Load(); n > 0 {
-			t.Errorf("what the configuration names was called %d times", n)
+			t.Errorf("a configured address was called %d times", n)
 		}
 	})
 	return set
 }
 
-// rehearsing is a configuration of which everything real is a trap.
-func rehearsing(t *testing.T, database string, contract map[string]any) config {
+// rehearsalConfig is a configuration in which every real address is a trap.
+func rehearsalConfig(t *testing.T, database string, contract map[string]any) config {
 	t.Helper()
-	real := setTrap(t)
+	real := newTrap(t)
 	c := configure(database, &provider{address: real.address}).with(contract, "providers", "mail", "contract")
 	return c.with("30s", "lease").with("10s", "providers", "mail", "timeout").
 		with(map[string]any{"authorization": "canary-header"}, "providers", "mail", "headers").
 		with(map[string]any{"url": "http://" + real.address + "/{reminder_id}", "timeout": "1s"}, "types", "default", "relevance")
 }
 
-// besides makes the database that a rehearsal keeps its entries in.
-func besides(t *testing.T, database string) {
+// createRehearsalDatabase creates the database in which a rehearsal keeps its entries.
+func createRehearsalDatabase(t *testing.T, database string) {
 	t.Helper()
 	u, err := url.Parse(database)
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := strings.TrimPrefix(u.Path, "/") + "_rehearsal"
-	statement(t, database, "CREATE DATABASE "+name)
-	t.Cleanup(func() { statement(t, database, "DROP DATABASE "+name+" WITH (FORCE)") })
+	execSQL(t, database, "CREATE DATABASE "+name)
+	t.Cleanup(func() { execSQL(t, database, "DROP DATABASE "+name+" WITH (FORCE)") })
 }
 
-func statement(t *testing.T, database, text string) {
+func execSQL(t *testing.T, database, text string) {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), database)
 	if err != nil {
@@ -90,8 +90,8 @@ func statement(t *testing.T, database, text string) {
 	}
 }
 
-// untouched checks that nothing came or went in the configured database.
-func untouched(t *testing.T, database string) {
+// checkNoEntries checks that the configured database is still empty.
+func checkNoEntries(t *testing.T, database string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), database)
 	if err != nil {
@@ -104,57 +104,57 @@ func untouched(t *testing.T, database string) {
 	}
 }
 
-// TestTheDangerousPathIsRehearsed : under each contract, and nothing real is touched.
-func TestTheDangerousPathIsRehearsed(t *testing.T) {
+// TestRehearse_EveryContract runs a rehearsal under each contract, and checks that nothing real is touched.
+func TestRehearse_EveryContract(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		contract map[string]any
 		policy   string
 		code     int
-		says     []string
+		contains []string
 	}{
-		"idempotent": {map[string]any{"idempotent": "24h"}, "hold", 0, []string{"recognises it, takes nothing", "Verdict: right. Called twice under one key, taken once"}},
-		"lookup":     {map[string]any{"lookup": "LOOKUP"}, "hold", 0, []string{"is asked what became of the key", "Verdict: right. Called once, taken once; asked"}},
-		"blind":      {map[string]any{"blind": true}, "hold", 0, []string{"finds it listed: unknown", "Verdict: right. Called once, taken once; listed for a person, who settled it"}},
-		"assumed":    {map[string]any{"blind": true}, "assume_sent", 0, []string{"Verdict: right. Called once, taken once; assumed"}},
-		"resent":     {map[string]any{"blind": true}, "resend", 1, []string{"takes a SECOND message", "Verdict: WRONG", "DOUBLED: the person got it 2 times", "(1 of 1 walks)"}},
+		"idempotent": {map[string]any{"idempotent": "24h"}, "hold", 0, []string{"recognises it, accepts no second message", "Verdict: right. Called twice with one key, accepted once"}},
+		"lookup":     {map[string]any{"lookup": "LOOKUP"}, "hold", 0, []string{"gets a lookup of the key", "Verdict: right. Called once, accepted once; looked up"}},
+		"blind":      {map[string]any{"blind": true}, "hold", 0, []string{"finds it listed: unknown", "Verdict: right. Called once, accepted once; listed for an operator, who resolved it"}},
+		"assumed":    {map[string]any{"blind": true}, "assume_sent", 0, []string{"Verdict: right. Called once, accepted once; assumed"}},
+		"resent":     {map[string]any{"blind": true}, "resend", 1, []string{"accepts a SECOND message", "Verdict: WRONG", "DOUBLED: the recipient got it 2 times", "(1 of 1 scenarios)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(t *testing.T, database string) {
+			forEachStore(t, func(t *testing.T, database string) {
 				t.Parallel()
 				if c.contract["lookup"] != nil {
-					c.contract = map[string]any{"lookup": "http://" + setTrap(t).address + "/"}
+					c.contract = map[string]any{"lookup": "http://" + newTrap(t).address + "/"}
 				}
 				postgres := strings.HasPrefix(database, "postgres")
 				if postgres {
-					besides(t, database)
+					createRehearsalDatabase(t, database)
 				}
 				folder := t.TempDir()
-				file := rehearsing(t, database, c.contract).with(c.policy, "types", "default", "on_unknown").file(t)
-				out, code := rehearsed(t, []string{"TMPDIR=" + folder}, "-config", file, "-keep")
+				file := rehearsalConfig(t, database, c.contract).with(c.policy, "types", "default", "on_unknown").file(t)
+				out, code := runRehearsal(t, []string{"TMPDIR=" + folder}, "-config", file, "-keep")
 				if code != c.code {
 					t.Errorf("exit code %d, want %d\n%s", code, c.code, out)
 				}
-				for _, words := range append(c.says, "ended with kill -9", "shortened (-real-time keeps them): lease 3s for 30s",
-					"3 dead letters redriven over a kill -9, each taken once; redriven once more, all skipped as already_sent") {
+				for _, words := range append(c.contains, "ended with kill -9", "shortened (-real-time keeps them): lease 3s for 30s",
+					"3 dead letters redriven over a kill -9, each accepted once; redriven once more, all skipped as already_sent") {
 					if !strings.Contains(out, words) {
 						t.Errorf("it does not say %q:\n%s", words, out)
 					}
 				}
-				nowhere(t, folder, "canary-header", database)
+				checkFilesHide(t, folder, "canary-header", database)
 				if postgres {
-					untouched(t, database)
+					checkNoEntries(t, database)
 				} else if _, err := os.Stat(strings.TrimPrefix(database, "sqlite://")); err == nil {
-					t.Error("the configured ledger is there")
+					t.Error("the configured ledger was created")
 				}
 			})
 		})
 	}
 }
 
-// rehearsed runs a rehearsal to its end: several waits of a lease, on a machine that has much to do.
-func rehearsed(t *testing.T, env []string, args ...string) (string, int) {
+// runRehearsal runs a rehearsal to its end: several lease times, possibly on a busy machine.
+func runRehearsal(t *testing.T, env []string, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -168,8 +168,8 @@ func rehearsed(t *testing.T, env []string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// nowhere checks that no file that is left behind shows what it must not.
-func nowhere(t *testing.T, folder string, secrets ...string) {
+// checkFilesHide checks that no file that is left behind contains a secret.
+func checkFilesHide(t *testing.T, folder string, secrets ...string) {
 	t.Helper()
 	files := 0
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -190,37 +190,37 @@ func nowhere(t *testing.T, folder string, secrets ...string) {
 	}
 }
 
-func TestARehearsalOnPostgreSQLSaysWhichDatabaseItLacks(t *testing.T) {
+func TestRehearse_NamesTheMissingDatabase(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
-	out, code := rehearsed(t, nil, "-config", rehearsing(t, database, map[string]any{"blind": true}).file(t))
+	database := newPostgres(t)
+	out, code := runRehearsal(t, nil, "-config", rehearsalConfig(t, database, map[string]any{"blind": true}).file(t))
 	if code != 1 || !strings.Contains(out, "_rehearsal") || !strings.Contains(out, "createdb") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	untouched(t, database)
+	checkNoEntries(t, database)
 }
 
-// TestCtrlCEndsTheRehearsalAndItsGateway : in the middle of a wait that takes half a minute.
-func TestCtrlCEndsTheRehearsalAndItsGateway(t *testing.T) {
-	database := shared(t)
-	besides(t, database)
+// TestRehearse_InterruptEndsItAndItsGateway interrupts it during a wait of half a minute.
+func TestRehearse_InterruptEndsItAndItsGateway(t *testing.T) {
+	database := newPostgres(t)
+	createRehearsalDatabase(t, database)
 	folder := t.TempDir()
-	file := rehearsing(t, database, map[string]any{"blind": true}).file(t)
+	file := rehearsalConfig(t, database, map[string]any{"blind": true}).file(t)
 	t.Setenv("TMPDIR", folder)
 	g, err := launch(t, folder, "rehearse", "-real-time", "-config", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.says("the broker holds the message back"); err != nil {
+	if _, err := g.waitForLog("the broker holds the message back"); err != nil {
 		t.Fatal(err)
 	}
-	line, err := g.says("serves")
+	line, err := g.waitForLog("serves")
 	if err != nil {
 		t.Fatal(err)
 	}
 	child, err := strconv.Atoi(strings.Fields(line)[2])
 	if err != nil || syscall.Kill(child, 0) != nil {
-		t.Fatalf("the gateway is not there: %q, %v", line, err)
+		t.Fatalf("the gateway does not run: %q, %v", line, err)
 	}
 	g.signal(os.Interrupt)
 	select {
@@ -232,43 +232,44 @@ func TestCtrlCEndsTheRehearsalAndItsGateway(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, g.log.tail(10))
 	}
 	if err := syscall.Kill(child, 0); err == nil {
-		t.Error("the gateway lives on")
+		t.Error("the gateway still runs")
 	}
 	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
-// TestARunningGatewayIsRehearsed : by push and over REST, and without a sandbox not at all.
-func TestARunningGatewayIsRehearsed(t *testing.T) {
+// TestRehearse_RunningGateway rehearses by push and over REST, and checks that a rehearsal without a sandbox
+// is refused.
+func TestRehearse_RunningGateway(t *testing.T) {
 	t.Parallel()
-	g, commands := dev(t, t.TempDir())
+	g, commands := startDev(t, t.TempDir())
 	at, err := url.Parse(commands[0][2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	site := "http://" + at.Host
 	for name, c := range map[string]struct {
-		args []string
-		code int
-		says []string
+		args     []string
+		code     int
+		contains []string
 	}{
 		"over REST": {[]string{"-token", "dev-operator", "-producer-token", "dev-producer"}, 0, []string{
-			"Verdict: right. The timeline tells of one send", "Verdict: right. 2 dead letters redriven, each tried once more and dead again",
-			"left out  the end of the process, and a letter that is sent when it is redriven", "discards rehearsal-",
+			"Verdict: right. The timeline shows one send", "Verdict: right. 2 dead letters redriven, each tried once more and dead again",
+			"left out  the end of the process, and a dead letter that is sent when it is redriven", "discards rehearsal-",
 		}},
 		"by push": {[]string{"-token", "dev-operator", "-source", "plain", "-source-token", "any"}, 0, []string{
-			"Verdict: right. The timeline tells of one send", "Verdict: right. 2 dead letters redriven",
+			"Verdict: right. The timeline shows one send", "Verdict: right. 2 dead letters redriven",
 		}},
 		"another contract": {[]string{"-token", "dev-operator", "-producer-token", "dev-producer", "-contract", "blind"}, 1, []string{"the provider's contract is not blind"}},
 		"a wrong token":    {[]string{"-token", "dev-operator", "-producer-token", "nobody"}, 1, []string{"401"}},
 		"no operator":      {[]string{"-token", "dev-support", "-producer-token", "dev-producer"}, 1, []string{"give one of role operator, in -token or in $SENDONCE_TOKEN"}},
 		"no channel": {[]string{"-token", "dev-operator", "-producer-token", "dev-producer", "-channel", "fax"}, 1, []string{
-			"LOST: the provider took it, and the ledger says dead (unroutable)", "the rest of the part needs a sandbox",
+			"LOST: the provider accepted it, and its state is dead (unroutable)", "the rest of the part needs a sandbox",
 		}},
 	} {
-		out, code := rehearsed(t, nil, append([]string{"-url", site}, c.args...)...)
-		for _, words := range c.says {
+		out, code := runRehearsal(t, nil, append([]string{"-url", site}, c.args...)...)
+		for _, words := range c.contains {
 			if code != c.code || !strings.Contains(out, words) {
 				t.Errorf("%s: exit code %d, want %d and %q\n%s", name, code, c.code, words, out)
 			}
@@ -279,21 +280,22 @@ func TestARunningGatewayIsRehearsed(t *testing.T) {
 	}
 }
 
-// forgetful is a store that keeps a redriven entry dead when it is sent.
-const forgetful = `
+// forgetfulTrigger makes the store keep a redriven entry dead when it is sent.
+const forgetfulTrigger = `
 CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	IF NEW.state = 'sent' AND NEW.redrives > 0 THEN
-		NEW.state := 'dead'; NEW.class := 'recipient'; NEW.receipt := ''; NEW.missing := '';
+		NEW.state := 'dead'; NEW.class := 'recipient'; NEW.receipt := ''; NEW.receipt_missing := '';
 	END IF;
 	RETURN NEW;
 END $$;
 CREATE TRIGGER forget BEFORE UPDATE ON entries FOR EACH ROW EXECUTE FUNCTION forget()`
 
-// TestARehearsedRedriveThatIsDoubledIsFoundOut : at a store that forgets what was sent, the second batch sends again.
-func TestARehearsedRedriveThatIsDoubledIsFoundOut(t *testing.T) {
+// TestRehearse_FindsADoubledRedrive uses a store that forgets what was sent, so that the second redrive sends
+// again.
+func TestRehearse_FindsADoubledRedrive(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
-	besides(t, database)
+	database := newPostgres(t)
+	createRehearsalDatabase(t, database)
 	u, err := url.Parse(database)
 	if err != nil {
 		t.Fatal(err)
@@ -302,11 +304,11 @@ func TestARehearsedRedriveThatIsDoubledIsFoundOut(t *testing.T) {
 	if out, code := run(t, nil, "migrate", "-config", configure(u.String(), &provider{address: "127.0.0.1:1"}).file(t)); code != 0 {
 		t.Fatalf("migrate: %s", out)
 	}
-	statement(t, u.String(), forgetful)
-	out, code := rehearsed(t, nil, "-config", rehearsing(t, database, map[string]any{"blind": true}).file(t))
+	execSQL(t, u.String(), forgetfulTrigger)
+	out, code := runRehearsal(t, nil, "-config", rehearsalConfig(t, database, map[string]any{"blind": true}).file(t))
 	for _, words := range []string{
-		"Verdict: right. Called once, taken once", "DOUBLED: the person got rehearsal-", "DOUBLED: the second redrive called the provider 3 times",
-		"UNEXPLAINED: the redrive's report says 0 sent, and the provider took 3", "(1 of 1 walks)",
+		"Verdict: right. Called once, accepted once", "DOUBLED: the recipient got rehearsal-", "DOUBLED: the second redrive called the provider 3 times",
+		"UNEXPLAINED: the redrive's report says 0 sent, and the provider accepted 3", "(1 of 1 scenarios)",
 	} {
 		if !strings.Contains(out, words) {
 			t.Errorf("it does not say %q", words)
@@ -315,26 +317,26 @@ func TestARehearsedRedriveThatIsDoubledIsFoundOut(t *testing.T) {
 	if code != 1 || t.Failed() {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	untouched(t, database)
+	checkNoEntries(t, database)
 }
 
-// lying stands before a gateway, and changes what comes and goes.
-func lying(t *testing.T, site *url.URL, ask func(r *http.Request), answer func(said string) string) string {
+// startTamperingProxy starts a proxy in front of a gateway that changes requests and responses.
+func startTamperingProxy(t *testing.T, site *url.URL, changeRequest func(r *http.Request), changeResponse func(body string) string) string {
 	t.Helper()
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(site)
-			ask(r.Out)
+			changeRequest(r.Out)
 		},
 		ModifyResponse: func(r *http.Response) error {
-			said, err := io.ReadAll(r.Body)
+			body, err := io.ReadAll(r.Body)
 			if err != nil || !strings.HasPrefix(r.Request.URL.Path, "/v1/admin/redrives") {
-				r.Body = io.NopCloser(bytes.NewReader(said))
+				r.Body = io.NopCloser(bytes.NewReader(body))
 				return err
 			}
-			told := answer(string(said))
-			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(told)), int64(len(told))
-			r.Header.Set("Content-Length", strconv.Itoa(len(told)))
+			changed := changeResponse(string(body))
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(changed)), int64(len(changed))
+			r.Header.Set("Content-Length", strconv.Itoa(len(changed)))
 			return nil
 		},
 	}
@@ -343,37 +345,37 @@ func lying(t *testing.T, site *url.URL, ask func(r *http.Request), answer func(s
 	return server.URL
 }
 
-// TestARehearsedGatewayWhoseRedrivesLieIsFoundOut : one that forgets keys, and one whose reports are made up.
-func TestARehearsedGatewayWhoseRedrivesLieIsFoundOut(t *testing.T) {
+// TestRehearse_FindsATamperedRedriveReport drops the idempotency key, and falsifies reports.
+func TestRehearse_FindsATamperedRedriveReport(t *testing.T) {
 	t.Parallel()
-	g, commands := dev(t, t.TempDir())
+	g, commands := startDev(t, t.TempDir())
 	at, err := url.Parse(commands[0][2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	site := &url.URL{Scheme: "http", Host: at.Host}
-	honest, same := func(*http.Request) {}, func(said string) string { return said }
+	honest, same := func(*http.Request) {}, func(body string) string { return body }
 	for name, c := range map[string]struct {
-		ask    func(r *http.Request)
-		answer func(said string) string
-		says   string
+		changeRequest  func(r *http.Request)
+		changeResponse func(body string) string
+		contains       string
 	}{
-		"no key is kept": {
+		"the key is dropped": {
 			func(r *http.Request) { r.Header.Del("Idempotency-Key") }, same,
-			"DOUBLED: the same request under the same Idempotency-Key was laid out as another redrive",
+			"DOUBLED: the same request with the same Idempotency-Key created another redrive",
 		},
-		"what was sent is put to work": {
-			honest, func(said string) string { return strings.ReplaceAll(said, `"already_sent"`, `"reopened"`) },
-			"DOUBLED: the redrive put to work what it had to skip",
+		"sent items count as redriven": {
+			honest, func(body string) string { return strings.ReplaceAll(body, `"already_sent"`, `"redriven"`) },
+			"DOUBLED: the redrive redrove an entry that it had to skip",
 		},
 		"a refusal counts as sent": {
-			honest, func(said string) string { return strings.ReplaceAll(said, `"failed":{"permanent":2}`, `"failed":{}`) },
+			honest, func(body string) string { return strings.ReplaceAll(body, `"failed":{"permanent":2}`, `"failed":{}`) },
 			"UNEXPLAINED: the redrive's report says 0 refused again",
 		},
 	} {
-		out, code := rehearsed(t, nil, "-url", lying(t, site, c.ask, c.answer), "-token", "dev-operator", "-producer-token", "dev-producer")
-		if code != 1 || !strings.Contains(out, "Verdict: right. The timeline") || !strings.Contains(out, c.says) {
-			t.Errorf("%s: exit code %d, want 1 and %q\n%s", name, code, c.says, out)
+		out, code := runRehearsal(t, nil, "-url", startTamperingProxy(t, site, c.changeRequest, c.changeResponse), "-token", "dev-operator", "-producer-token", "dev-producer")
+		if code != 1 || !strings.Contains(out, "Verdict: right. The timeline") || !strings.Contains(out, c.contains) {
+			t.Errorf("%s: exit code %d, want 1 and %q\n%s", name, code, c.contains, out)
 		}
 	}
 	if err := g.stop(); err != nil {
@@ -381,7 +383,7 @@ func TestARehearsedGatewayWhoseRedrivesLieIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestARehearsalThatIsMisreadSaysSo(t *testing.T) {
+func TestRehearse_InvalidFlagsPrintTheUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{},

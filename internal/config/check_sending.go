@@ -25,7 +25,7 @@ func (k *checker) provider(at, name string, p Provider) {
 		k.smtp(at, p)
 	case KindSandbox:
 		if !k.Dev && !k.AllowSandbox {
-			k.fault(at+".kind", "a sandbox sends nothing to anybody; use another kind, or say allow_sandbox: true at the top")
+			k.fault(at+".kind", "a sandbox sends nothing; use another kind, or set allow_sandbox: true at the top level")
 		}
 	default:
 		k.fault(at+".kind", "is missing; write %s, %s or %s", KindWebhook, KindSMTP, KindSandbox)
@@ -36,9 +36,9 @@ func (k *checker) provider(at, name string, p Provider) {
 	switch lookup := p.Contract.Lookup; {
 	case lookup == "" || p.Kind == KindWebhook:
 	case p.Kind == KindSMTP:
-		k.fault(at+".contract.lookup", "SMTP cannot be asked what became of a message; leave the contract out")
+		k.fault(at+".contract.lookup", "SMTP has no lookup of a message; leave the contract out")
 	case p.Kind == KindSandbox && lookup != LookupItself:
-		k.fault(at+".contract.lookup", "a sandbox has no address to ask at; write lookup: %s", LookupItself)
+		k.fault(at+".contract.lookup", "a sandbox has no lookup URL; write lookup: %s", LookupItself)
 	}
 	if p.Kind != KindSMTP && p.Kind != "" && p.SMTP != nil {
 		k.fault(at+".smtp", "belongs to kind smtp; this is kind %s", p.Kind)
@@ -47,12 +47,12 @@ func (k *checker) provider(at, name string, p Provider) {
 	k.count(at+".concurrency", p.Concurrency, 1, 10_000)
 }
 
-// callTimes refuses what would let two holders send at once, or cut a call off in the middle.
+// callTimes reports settings that would let two holders send at once, or cut off a call.
 func (k *checker) callTimes(at string, p Provider) {
 	margin := k.Margin()
 	switch {
 	case p.Timeout < 100*time.Millisecond:
-		k.fault(at+".timeout", "%s is too short for any call; allow at least 100ms", showDuration(p.Timeout))
+		k.fault(at+".timeout", "%s is too short for a call; allow at least 100ms", showDuration(p.Timeout))
 	case p.Timeout+margin >= k.Lease:
 		k.fault(at+".timeout", "%s and the margin of %s do not fit into the lease of %s: another holder could send "+
 			"while this call is still in flight; lower the timeout or raise lease",
@@ -62,16 +62,16 @@ func (k *checker) callTimes(at string, p Provider) {
 			"unknown; lower the timeout or raise grace", showDuration(p.Timeout), showDuration(k.Grace))
 	}
 	if window := p.Contract.Idempotent; window > 0 && window <= margin {
-		k.fault(at+".contract.idempotent", "a window of %s holds no retry: its last %s are the margin; "+
-			"if the provider keeps keys no longer, say blind: true", showDuration(window), showDuration(margin))
+		k.fault(at+".contract.idempotent", "a window of %s has no room for a retry: its last %s are the margin; "+
+			"if the provider keeps keys no longer, write blind: true", showDuration(window), showDuration(margin))
 	}
 }
 
 // headerName is a token of RFC 9110, section 5.6.2.
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
 
-// ownHeaders are set by the sender; a second opinion on them would break a promise, or the request.
-// Idempotency-Key would make net/http repeat a request by itself.
+// ownHeaders are set by the sender; setting them would break a contract, or the request. Idempotency-Key would
+// make net/http repeat a request by itself.
 var ownHeaders = []string{
 	"connection", "content-encoding", "content-length", "content-type", "host", "idempotency-key", "te", "trailer",
 	"transfer-encoding", "upgrade", "webhook-id", "webhook-signature", "webhook-timestamp", "x-idempotency-key",
@@ -101,7 +101,7 @@ func (k *checker) headers(at string, headers map[string]Secret) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		switch lower := strings.ToLower(name); {
 		case !headerName.MatchString(name):
-			k.fault(join(at, name), "is no header name")
+			k.fault(join(at, name), "is not a header name")
 		case slices.Contains(ownHeaders, lower):
 			k.fault(join(at, name), "is set by sendonce itself; leave it out")
 		case !headers[name].IsSet():
@@ -112,7 +112,7 @@ func (k *checker) headers(at string, headers map[string]Secret) {
 
 func (k *checker) smtp(at string, p Provider) {
 	if p.Contract.Idempotent > 0 {
-		k.fault(at+".contract", "SMTP recognises no repeat; leave the contract out")
+		k.fault(at+".contract", "SMTP does not recognise a repeat; leave the contract out")
 	}
 	if p.SMTP == nil {
 		k.fault(at+".smtp", "is missing; write at least host and from")
@@ -120,47 +120,47 @@ func (k *checker) smtp(at string, p Provider) {
 	}
 	at, m := at+".smtp", *p.SMTP
 	if m.Host == "" || strings.ContainsAny(m.Host, ":/@ ") && !isLoopback(m.Host) {
-		k.fault(at+".host", "is missing, or more than a host; the port is a setting of its own")
+		k.fault(at+".host", "is missing, or more than a host; write the port as port")
 	}
 	k.count(at+".port", m.Port, 1, 65535)
 	if m.TLS == TLSNone && !isLoopback(m.Host) && !p.Insecure {
-		k.fault(at+".tls", "none would send recipients and contents in the clear to another host; "+
-			"use starttls or implicit, or say insecure: true at the provider")
+		k.fault(at+".tls", "none would send recipients and contents unencrypted to another host; "+
+			"use starttls or implicit, or set insecure: true for the provider")
 	}
 	if (m.Username == "") != !m.Password.IsSet() {
-		k.fault(at+".password", "username and password stand together or not at all")
+		k.fault(at+".password", "set username and password together or not at all")
 	}
 	if _, err := mail.ParseAddress(m.From); err != nil {
-		k.fault(at+".from", "is missing or no mail address; write it like 'Reminders <reminders@example.org>'")
+		k.fault(at+".from", "is missing or not a mail address; write it like 'Reminders <reminders@example.org>'")
 	}
-	if strings.ContainsAny(m.Hello, " <>@") {
-		k.fault(at+".hello", "is no host name")
+	if strings.ContainsAny(m.Helo, " <>@") {
+		k.fault(at+".helo", "is not a host name")
 	}
 }
 
 func (k *checker) channels() {
 	if len(k.Channels) == 0 {
-		k.fault("channels", "is empty: nothing could ever be sent; name a channel and its provider")
+		k.fault("channels", "is empty: nothing could be sent; name a channel and its provider")
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Channels)) {
 		at := join("channels", name)
 		k.name(at, name)
 		if k.Channels[name].Provider == "" {
-			k.fault(at+".provider", "is missing; name one of: %s", known(k.Providers))
+			k.fault(at+".provider", "is missing; write one of: %s", keysOf(k.Providers))
 		}
 	}
 }
 
-func known[T any](all map[string]T) string {
+func keysOf[T any](all map[string]T) string {
 	if len(all) == 0 {
-		return "(there is none yet)"
+		return "(none is configured)"
 	}
 	return strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 }
 
 func (k *checker) types() {
 	if _, ok := k.Types[DefaultType]; !ok {
-		k.fault("types."+DefaultType, "is missing: it stands for every type that is not named here; write default: {} for its own defaults")
+		k.fault("types."+DefaultType, "is missing: it applies to every type that is not named here; write default: {} for the built-in defaults")
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Types)) {
 		at, t := join("types", name), k.Types[name]
@@ -189,29 +189,29 @@ func (k *checker) relevance(at string, r Relevance) {
 	k.within(at+".timeout", r.Timeout, 10*time.Millisecond, 30*time.Second)
 	k.headers(at+".headers", r.Headers)
 	filled := placeholder.ReplaceAllString(r.URL, "x")
-	asked, err := url.Parse(filled)
+	u, err := url.Parse(filled)
 	switch problem := urlProblem(filled, r.Insecure); {
 	case r.URL == "":
 		k.fault(at+".url", "is missing")
 	case strings.ContainsAny(filled, "{}"):
 		k.fault(at+".url", "the only placeholders are {reservation_id}, {reminder_id}, {type} and {channel}")
 	case !strings.Contains(r.URL, "{reservation_id}") && !strings.Contains(r.URL, "{reminder_id}"):
-		k.fault(at+".url", "asks about nothing; put {reservation_id} or {reminder_id} into it")
+		k.fault(at+".url", "names no reminder; put {reservation_id} or {reminder_id} into it")
 	case problem != "":
 		k.fault(at+".url", "%s", problem)
-	case err != nil || !strings.HasPrefix(r.URL, asked.Scheme+"://"+asked.Host):
-		k.fault(at+".url", "a placeholder may stand in the path and the query only, never in the host")
+	case err != nil || !strings.HasPrefix(r.URL, u.Scheme+"://"+u.Host):
+		k.fault(at+".url", "a placeholder is allowed in the path and the query only, not in the host")
 	}
 }
 
-// urlProblem says what is wrong with a URL that we call, without showing it; empty when nothing is.
+// urlProblem returns what is wrong with the URL of a peer, without showing it, or "" if nothing is.
 func urlProblem(text string, insecure bool) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "":
-		return "is no absolute URL; write it like https://mail.example.org/send"
+		return "is not an absolute URL; write it like https://mail.example.org/send"
 	case u.User != nil:
-		return "holds a user name or password; put it into a header instead"
+		return "contains a user name or password; put it into a header instead"
 	case u.Fragment != "":
 		return "has a fragment (#), which is never sent; remove it"
 	case u.Scheme == "https":
@@ -219,13 +219,13 @@ func urlProblem(text string, insecure bool) string {
 	case u.Scheme != "http":
 		return "must begin with https://"
 	case !insecure && !isLoopback(u.Hostname()):
-		return "plain http:// to another host shows recipients and contents to everybody on the way; use https://, or say insecure: true beside it"
+		return "plain http:// sends recipients and contents unencrypted to another host; use https://, or set insecure: true beside it"
 	}
 	return ""
 }
 
-// isPostgresURL wants a URL that everybody takes apart in the same way: a password with a plain '@', '/'
-// or '?' in it is cut there by some, and its rest is shown in errors as a host or a database.
+// isPostgresURL accepts only a URL that every parser splits in the same way: some cut a password at an unescaped
+// '@', '/' or '?', and show the rest of it in errors as a host or a database.
 func isPostgresURL(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Opaque != "" || u.Fragment != "" {

@@ -1,18 +1,18 @@
-// Package config turns one YAML file and the environment into one checked [Config].
+// Package config reads one YAML file and the environment into one checked [Config].
 //
-// It is for the program's start: [Load] a file, or [Dev] for a first look without one. The result never
-// changes afterwards; a new configuration is a rolling restart.
+// It is used at the start of the program: [Load] reads a file, [Dev] is a configuration without one. A Config never
+// changes afterwards; a new configuration takes a rolling restart.
 //
 // Invariants:
 //
-//   - an unknown or repeated key is refused, never ignored: a misspelt limit is no limit;
-//   - all faults are told at once ([Faults]), each with its line, where it stands and what to do;
-//   - what comes from the environment or is a [Secret] is never shown, in no fault and no print;
-//   - a Config that is returned without an error keeps the promises that depend on configuration: a call
-//     fits into its lease, the ledger remembers for long enough, nobody unknown can push.
+//   - an unknown or repeated key is an error, never ignored: a misspelt limit would be no limit;
+//   - all faults are reported at once ([Faults]), each with its line, its path and what to do;
+//   - a value from the environment or in a [Secret] is never shown, neither in a fault nor by printing;
+//   - a Config that is returned without an error satisfies the guarantees that depend on configuration: a call
+//     fits into its lease, the ledger remembers for long enough, and no source is open to everybody.
 //
-// What it does not do: it opens no connection, reads no environment by itself (the caller passes a lookup
-// in), and holds no types of other rooms; the app translates.
+// What it does not do: it opens no connection, does not read the environment itself (the caller passes a lookup
+// function), and uses no types of other packages; package app translates.
 package config
 
 import (
@@ -23,7 +23,7 @@ import (
 // Config is everything that can be configured, with its defaults filled in.
 type Config struct {
 	Dev          bool // made by [Dev]: sources are open and secrets are well known
-	AllowSandbox bool // a sandbox provider is meant, although this is not dev
+	AllowSandbox bool // a sandbox provider is intended, although this is not dev
 
 	Listen      string // host:port of the public listener
 	OpsListen   string // host:port of health, metrics and pprof
@@ -31,34 +31,34 @@ type Config struct {
 	Pprof       bool
 
 	Database Database
-	Lease    time.Duration // how long a holder may be at work
-	Sweep    time.Duration // between two looks for what nobody else brings back
-	Memory   time.Duration // how long the ledger remembers what is final
-	Drain    time.Duration // how long to keep answering after SIGTERM, while balancers take notice
+	Lease    time.Duration // how long a holder's claim lasts
+	Sweep    time.Duration // interval of the sweep for expired leases and orphaned entries
+	Memory   time.Duration // how long the ledger keeps final entries
+	Drain    time.Duration // how long to keep answering after SIGTERM, until load balancers have noticed
 	Grace    time.Duration // how long sends in flight may take after that
 
-	Asks           []time.Duration // waits before each question to a lookup provider whether it took a send
-	FailoverWindow time.Duration   // how long before the database changed under us commits may be forgotten; 0 for never
+	LookupSchedule []time.Duration // waits before each lookup of a send
+	FailoverWindow time.Duration   // how old the commits may be that a failover loses; 0 for none
 
 	Retention Retention
 	Redrive   Redrive
 
-	AcceptSince time.Time // published earlier: dropped, not sent; zero for no cut-over
-	Limit       int64     // bytes of one opened message, for sources that say nothing else
+	AcceptSince time.Time // messages published earlier are dropped, not sent; zero for no cut-over
+	Limit       int64     // bytes of one opened message, for sources without a limit of their own
 
 	Sources   map[string]Source
 	Providers map[string]Provider
 	Channels  map[string]Channel
-	Types     map[string]Type // holds "default"
+	Types     map[string]Type // contains "default"
 	Callers   []Caller
 	Log       Log
 	OTLP      OTLP
 }
 
-// DefaultType is the type that stands for every type which is not configured.
+// DefaultType is the type whose policy applies to every type that is not configured.
 const DefaultType = "default"
 
-// Margin is the safety at the end of leases and windows: a tenth of the lease, at least one second.
+// Margin is the safety margin at the end of leases and windows: a tenth of the lease, at least one second.
 func (c Config) Margin() time.Duration { return max(time.Second, c.Lease/10) }
 
 // Database says where the ledger lives: exactly one of URL and Path is set.
@@ -66,21 +66,21 @@ type Database struct {
 	URL      Secret // postgres:// or postgresql://; a Secret, since it may hold a password
 	Path     string // the SQLite file
 	MaxConns int    // PostgreSQL connections of this replica
-	Pooler   bool   // a transaction pooler stands between: no prepared statements kept on a connection
+	Pooler   bool   // a transaction pooler is used: no prepared statements are kept on a connection
 }
 
-// Retention is how long what reminders said is kept, counted from the last write.
+// Retention is how long the payloads of final entries are kept, counted from the last write.
 type Retention struct {
 	Sent    time.Duration
-	Dead    time.Duration // as long as a dead letter may be put to work again
+	Dead    time.Duration // as long as a dead letter may be redriven
 	Dropped time.Duration
 }
 
-// Redrive bounds what operators put to work again.
+// Redrive limits redrives.
 type Redrive struct {
-	MaxRedrives int // of one dead letter; then it is parked
+	MaxRedrives int // of one dead letter; after that it is parked
 	MaxItems    int // of one redrive
-	MaxRunning  int // redrives under way
+	MaxRunning  int // running redrives
 }
 
 // The formats of a source.
@@ -90,35 +90,35 @@ const (
 	FormatStandardWebhooks = "standard-webhooks"
 )
 
-// Who retries what a source brings and is proven unsent.
+// The owners of the retries of what a source delivers and is proven unsent.
 const (
 	RetriesBroker = "broker"
 	RetriesLedger = "ledger"
 )
 
-// Source is one place that pushes deliveries, at /v1/push/{its name}.
+// Source is one sender of deliveries, at /v1/push/{its name}.
 type Source struct {
 	Format        string
 	Auth          Auth
 	Retries       string
-	TakeoverAfter time.Duration // how long after its due a silent broker is waited for
-	AnswerWithin  time.Duration // its patience: a longer send goes on and is answered by the redelivery
-	MaxAge        time.Duration // its retention; set where the format gives no publish time
+	TakeoverAfter time.Duration // how long after the due time the ledger waits for a silent broker
+	AnswerWithin  time.Duration // timeout of the reply: a longer send goes on, and the redelivery gets its result
+	MaxAge        time.Duration // how long its sender repeats a message; set where the format has no publish time
 	Limit         int64         // bytes of one opened message
-	DeadLetter    bool          // it brings what its broker gave up on
+	DeadLetter    bool          // it delivers what its broker dead-lettered
 }
 
-// Auth is how a source proves itself: exactly one field is set. Every list of secrets rotates: old and
-// new stand side by side until the sender has changed over.
+// Auth is how a source authenticates: exactly one field is set. Every list of secrets can be rotated: it contains
+// the old and the new secret until the sender has switched.
 type Auth struct {
 	OIDC             *OIDC
 	Bearer           []Secret
 	Header           *HeaderAuth
-	StandardWebhooks []Secret // whsec_ and base64 of 24 to 64 bytes
+	StandardWebhooks []Secret // whsec_ followed by the base64 of 24 to 64 bytes
 	None             bool
 }
 
-// OIDC checks the token of a Pub/Sub push subscription or of another OpenID issuer.
+// OIDC verifies the token of a Pub/Sub push subscription or of another OpenID issuer.
 type OIDC struct {
 	Audience string
 	Email    string // the service account that pushes
@@ -139,31 +139,31 @@ const (
 	KindSandbox = "sandbox"
 )
 
-// Provider is one way out.
+// Provider is one service that sends reminders.
 type Provider struct {
 	Kind        string
 	URL         string            // of a webhook
 	Headers     map[string]Secret // added to every request of a webhook
 	Signing     Secret            // of a webhook: signs each request by Standard Webhooks; not set for unsigned
-	Events      []Secret          // of a webhook: what the events that it tells us are signed with; nil for none
+	Events      []Secret          // of a webhook: the secrets that sign its status events; nil for no events
 	Timeout     time.Duration     // of one call
 	Contract    Contract
-	Rate        Rate // zero for no limit of our own
+	Rate        Rate // zero for no limit
 	Concurrency int  // calls in flight, per replica
 	SMTP        *SMTP
-	Insecure    bool // plain text to another host is meant
+	Insecure    bool // unencrypted connections to another host are intended
 }
 
-// Contract is what a provider promises about repeats; the zero value is blind.
+// Contract is what a provider guarantees about repeats; the zero value is blind.
 type Contract struct {
-	Idempotent time.Duration // how long the same key is recognised; zero when it is not
-	Lookup     string        // where to ask what became of a send key; [LookupItself] for a sandbox
+	Idempotent time.Duration // how long a repeated key is recognised; zero if it is not
+	Lookup     string        // URL for the lookup of a send key; [LookupItself] for a sandbox
 }
 
-// LookupItself is the lookup of a sandbox: it has no address, and answers by itself.
+// LookupItself is the lookup of a sandbox, which has no URL and does its own lookups.
 const LookupItself = "itself"
 
-// The ways in which SMTP is encrypted.
+// The encryption of SMTP.
 const (
 	TLSStart    = "starttls"
 	TLSImplicit = "implicit"
@@ -178,16 +178,16 @@ type SMTP struct {
 	Password Secret
 	TLS      string
 	From     string // an address, with or without a name
-	Hello    string // the name in EHLO; empty for the domain of From
+	Helo     string // the name in EHLO; empty for the domain of From
 }
 
-// Rate is so many events per span; zero for no limit.
+// Rate is a number of events per duration; zero for no limit.
 type Rate struct {
 	Events int
 	Per    time.Duration
 }
 
-// PerSecond is the rate as events per second; 0 for no limit.
+// PerSecond returns the rate in events per second; 0 for no limit.
 func (r Rate) PerSecond() float64 {
 	if r.Per <= 0 {
 		return 0
@@ -195,25 +195,25 @@ func (r Rate) PerSecond() float64 {
 	return float64(r.Events) / r.Per.Seconds()
 }
 
-// Channel says where a channel leads.
+// Channel is the routing of a channel.
 type Channel struct {
 	Provider string
 }
 
-// What becomes of an unknown outcome at a blind provider.
+// The policies for an unknown outcome at a blind provider.
 const (
 	OnUnknownHold       = "hold"
 	OnUnknownAssumeSent = "assume_sent"
 	OnUnknownResend     = "resend"
 )
 
-// Type is the policy of one type of reminder. What a type leaves out it takes from the default.
+// Type is the policy of one type of reminder. Settings that a type leaves out come from the default type.
 type Type struct {
 	MaxAttempts int
 	Backoff     Backoff
-	Deadline    time.Duration // from not_before, else from the moment that its age counts from
+	Deadline    time.Duration // counted from not_before, else from the time from which its age is counted
 	OnUnknown   string
-	Relevance   *Relevance // nil: nobody is asked
+	Relevance   *Relevance // nil for no check
 }
 
 // Backoff is min(Base * 2^(n-1), Cap) after the n-th attempt, before jitter.
@@ -222,22 +222,22 @@ type Backoff struct {
 	Cap  time.Duration
 }
 
-// What becomes of a reminder when nobody says whether it is still wanted.
+// The policies for a relevance check without an answer.
 const (
-	OtherwiseWait = "wait"
-	OtherwiseSend = "send"
+	OnNoAnswerWait = "wait"
+	OnNoAnswerSend = "send"
 )
 
-// Relevance is the question 'is it still wanted?'.
+// Relevance is the check whether a reminder is still wanted.
 type Relevance struct {
-	URL       string // names {reservation_id} or {reminder_id}; may name {type} and {channel}
-	Headers   map[string]Secret
-	Timeout   time.Duration
-	Otherwise string
-	Insecure  bool // plain text to another host is meant
+	URL        string // contains {reservation_id} or {reminder_id}; may contain {type} and {channel}
+	Headers    map[string]Secret
+	Timeout    time.Duration
+	OnNoAnswer string
+	Insecure   bool // unencrypted connections to another host are intended
 }
 
-// The roles of callers. Support, operator and admin each hold the one before; producer stands apart.
+// The roles of callers. Operator includes support and admin includes operator; producer is separate.
 const (
 	RoleProducer = "producer"
 	RoleSupport  = "support"
@@ -245,7 +245,7 @@ const (
 	RoleAdmin    = "admin"
 )
 
-// Caller is one who may use the API. Its tokens are kept as digests alone.
+// Caller is a client of the API. Only digests of its tokens are kept.
 type Caller struct {
 	Name   string
 	Role   string
@@ -258,14 +258,14 @@ const (
 	LogText = "text"
 )
 
-// Log says how the log is written.
+// Log is the format and level of the log.
 type Log struct {
 	Format string
 	Level  slog.Level
 }
 
-// OTLP tells which signals leave over OTLP. It follows from the standard OTEL_* variables, which the
-// exporters read the rest from by themselves (https://opentelemetry.io/docs/specs/otel/protocol/exporter/).
+// OTLP says which signals are exported over OTLP. It follows from the standard OTEL_* variables, from which the
+// exporters read all other settings themselves (https://opentelemetry.io/docs/specs/otel/protocol/exporter/).
 type OTLP struct {
 	Traces  bool
 	Metrics bool

@@ -14,7 +14,7 @@ import (
 
 const signing = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
 
-// environment is a lookup over pairs of names and values.
+// environment returns a lookup function for pairs of names and values.
 func environment(pairs ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -26,16 +26,16 @@ func environment(pairs ...string) func(string) (string, bool) {
 	}
 }
 
-// smallest is the least that starts. Each case of a test replaces or adds one thing.
-const smallest = `database: {url: "sqlite:///var/lib/sendonce/ledger.db"}
+// minimal is the smallest valid configuration. Each test case replaces or adds one setting.
+const minimal = `database: {url: "sqlite:///var/lib/sendonce/ledger.db"}
 providers:
   mail: {kind: webhook, url: "https://mail.example.org/send"}
 channels: {email: {provider: mail}}
 types: {default: {}}
 `
 
-func TestWhatIsLeftOutTakesItsDocumentedDefault(t *testing.T) {
-	got, err := Parse([]byte(smallest), environment())
+func TestParse_FillsInDefaults(t *testing.T) {
+	got, err := Parse([]byte(minimal), environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestWhatIsLeftOutTakesItsDocumentedDefault(t *testing.T) {
 		Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9090",
 		Database: Database{Path: "/var/lib/sendonce/ledger.db", MaxConns: 10},
 		Lease:    30 * time.Second, Sweep: 5 * time.Second, Memory: 400 * 24 * time.Hour,
-		Asks:           []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour},
+		LookupSchedule: []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour},
 		FailoverWindow: 10 * time.Minute,
 		Retention:      Retention{Sent: 30 * day, Dead: 90 * day, Dropped: 30 * day}, Redrive: Redrive{MaxRedrives: 3, MaxItems: 1000, MaxRunning: 100},
 		Drain: 5 * time.Second, Grace: 25 * time.Second, Limit: 256 * 1024,
@@ -66,12 +66,12 @@ func TestWhatIsLeftOutTakesItsDocumentedDefault(t *testing.T) {
 	}
 }
 
-func TestTheExampleFileLoads(t *testing.T) {
+func TestLoad_ExampleFile(t *testing.T) {
 	env := environment(
 		"DATABASE_URL", "postgres://sendonce:canary-password@db.internal/sendonce?sslmode=verify-full",
 		"COURSES_TOKEN", "0123456789abcdef-courses", "CAMPUS_KEY", "0123456789abcdef-campus",
 		"BILLING_SIGNING_SECRET", signing, "MAIL_TOKEN", "0123456789abcdef-mail", "SMTP_PASSWORD", "hunter2",
-		"CHECKOUT_TOKEN", "0123456789abcdef-checkout", "DESK_TOKEN", "0123456789abcdef-desk",
+		"CHECKOUT_TOKEN", "0123456789abcdef-checkout", "DASHBOARD_TOKEN", "0123456789abcdef-dashboard",
 		"ONCALL_TOKEN_SHA256", "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
 	)
 	c, err := Load("../../deploy/config.example.yaml", env)
@@ -99,20 +99,20 @@ func TestTheExampleFileLoads(t *testing.T) {
 		t.Errorf("billing (-want +got)\n%s", diff)
 	}
 	if got := c.Sources["reservations"].Auth.OIDC; got.Issuer != googleIssuer || got.KeysURL != googleKeys {
-		t.Errorf("Google is the issuer unless another is named: %+v", got)
+		t.Errorf("Google is not the default issuer: %+v", got)
 	}
 	if got := c.Types["seat_expiring"]; got.MaxAttempts != 4 || got.Backoff != c.Types["default"].Backoff || got.Relevance == nil {
-		t.Errorf("a type takes from default what it leaves out: %+v", got)
+		t.Errorf("a type does not take from default what it leaves out: %+v", got)
 	}
 	if got, want := c.Callers[2].Tokens[0], DigestOf("test"); got != want {
-		t.Errorf("a digest in capitals is the token's digest: %x", got)
+		t.Errorf("a digest in upper case is not the token's digest: %x", got)
 	}
 	if got := slices.Sorted(maps.Keys(c.Sources)); !slices.Equal(got, []string{"billing", "campus", "courses", "reservations", "reservations-dead"}) {
 		t.Errorf("sources: %q", got)
 	}
 }
 
-func TestJSONIsYAML(t *testing.T) {
+func TestParse_JSON(t *testing.T) {
 	c, err := Parse([]byte(`{"database": {"url": "postgresql:///ledger?host=/run/postgresql"},
 		"providers": {"mail": {"kind": "webhook", "url": "http://[::1]:8025/"}},
 		"channels": {"email": {"provider": "mail"}}, "types": {"default": {"max_attempts": 3}}}`), environment())
@@ -124,7 +124,7 @@ func TestJSONIsYAML(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsToldAtOnceWithItsLine(t *testing.T) {
+func TestParse_ReportsAllFaultsWithLines(t *testing.T) {
 	_, err := parse("config.yaml", []byte(`lease: 30
 memory: 10d
 lease: 40s
@@ -141,9 +141,9 @@ channels: {email: {provider: post}}
 types: {default: {}}
 `), environment("EMPTY", ""))
 	want := []string{
-		`config.yaml:1: lease: "30" is no duration`,
+		`config.yaml:1: lease: "30" is not a duration`,
 		`config.yaml:2: memory: 10d is shorter than 35d`,
-		`config.yaml:3: lease: stands here a second time, first on line 1`,
+		`config.yaml:3: lease: is set twice, first on line 1`,
 		`config.yaml:4: retreis: unknown setting; known here: accept_since, `,
 		`config.yaml:8: sources.courses.auth.bearer.tokens[0]: the environment variable MISSING is not set`,
 		`config.yaml:9: sources.courses.max_age: 500d is longer than the memory of 10d`,
@@ -152,15 +152,15 @@ types: {default: {}}
 		`config.yaml:10: sources.Bad Name.format: "fax" is not one of plain, pubsub, standard-webhooks`,
 		`config.yaml:11: database.url: the environment variable EMPTY is empty`,
 		`config.yaml:12: providers.mail.timeout: 1m and the margin of 3s do not fit into the lease of 30s`,
-		`config.yaml:13: channels.email.provider: there is no provider "post"; name one of: mail`,
+		`config.yaml:13: channels.email.provider: there is no provider "post"; write one of: mail`,
 	}
 	var faults Faults
 	if !errors.As(err, &faults) {
-		t.Fatalf("%v is no list of faults", err)
+		t.Fatalf("%v is not a list of faults", err)
 	}
 	got := strings.Split(err.Error(), "\n")
 	if len(got) != len(want) {
-		t.Fatalf("told %d faults, want %d:\n%s", len(got), len(want), err)
+		t.Fatalf("got %d faults, want %d:\n%s", len(got), len(want), err)
 	}
 	for i := range want {
 		if !strings.HasPrefix(got[i], want[i]) {
@@ -169,7 +169,7 @@ types: {default: {}}
 	}
 }
 
-func TestAVariableIsReplacedOnceAndOnlyInValues(t *testing.T) {
+func TestExpand_ReplacesVariablesOnceAndOnlyInValues(t *testing.T) {
 	env := environment("A", "alpha-alpha", "TRICK", "${A}", "N", "7", "D", "45s")
 	for written, want := range map[string]string{
 		"${A}-${A}":    "alpha-alpha-alpha-alpha",
@@ -182,8 +182,8 @@ func TestAVariableIsReplacedOnceAndOnlyInValues(t *testing.T) {
 			t.Errorf("%s became %q (%s), want %q", written, got, problem, want)
 		}
 	}
-	c, err := Parse([]byte("lease: ${D}\n"+strings.Replace(smallest, "default: {}", `default: {max_attempts: "${N}"}`, 1)), env)
+	c, err := Parse([]byte("lease: ${D}\n"+strings.Replace(minimal, "default: {}", `default: {max_attempts: "${N}"}`, 1)), env)
 	if err != nil || c.Lease != 45*time.Second || c.Types["default"].MaxAttempts != 7 {
-		t.Errorf("numbers and durations come from variables too: %v %s %d", err, c.Lease, c.Types["default"].MaxAttempts)
+		t.Errorf("numbers and durations do not come from variables: %v %s %d", err, c.Lease, c.Types["default"].MaxAttempts)
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 const exampleFile = "../../deploy/config.example.yaml"
 
-// optional is what makes a line of the example a setting that is not used: remove it.
+// optional matches a commented-out setting of the example; removing its # enables the setting.
 var optional = regexp.MustCompile(`(?m)^( *)#((?:  )*(?:- \{|[a-z_]+:))`)
 
-// wholeExample is the example with every setting in use, on loopback since one of its sources is open.
+// wholeExample returns the example with every setting enabled, on loopback since one of its sources is open.
 func wholeExample(t *testing.T) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(exampleFile)
@@ -27,9 +27,9 @@ func wholeExample(t *testing.T) []byte {
 	return []byte(strings.Replace(string(raw), "listen: 0.0.0.0:8080", "listen: 127.0.0.1:8080", 1))
 }
 
-func TestTheExampleLoadsWithEverySettingInUse(t *testing.T) {
+func TestExample_LoadsWithEverySettingInUse(t *testing.T) {
 	raw := wholeExample(t)
-	held := func(name string) (string, bool) {
+	env := func(name string) (string, bool) {
 		switch {
 		case name == "DATABASE_URL":
 			return "postgres://db.internal/sendonce", true
@@ -42,17 +42,17 @@ func TestTheExampleLoadsWithEverySettingInUse(t *testing.T) {
 		}
 		return name + "-0123456789abcdef", true
 	}
-	c, err := Parse(raw, held)
+	c, err := Parse(raw, env)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !c.AllowSandbox || !c.Database.Pooler || c.AdminListen == "" || c.AcceptSince.IsZero() || c.Callers[3].Role != RoleAdmin ||
 		!c.Sources["local"].Auth.None || c.Sources["elsewhere"].Auth.OIDC.KeysURL != "https://id.example.org/keys" || !c.Providers["inside"].Insecure {
-		t.Errorf("not every setting is in use: %+v", c)
+		t.Errorf("not every setting is enabled: %+v", c)
 	}
 }
 
-// unknownWord is no setting, and no value of one that chooses among words.
+// unknownWord is neither a setting nor a valid value of any setting.
 const unknownWord = "zzzzzzzzzzzz"
 
 var (
@@ -61,20 +61,20 @@ var (
 	place     = regexp.MustCompile(`^(sources|providers|channels|types)\.[^.]+|\[[0-9]+\]`)
 )
 
-// TestTheExampleNamesEverySetting asks the reader itself for what it knows: each section of the example
-// gets a setting that does not exist, and each value becomes a word that no setting knows.
-func TestTheExampleNamesEverySetting(t *testing.T) {
+// TestExample_NamesEverySetting finds the settings by the faults of the reader: each section of the example gets
+// a setting that does not exist, and each value is replaced with a word that is not valid.
+func TestExample_NamesEverySetting(t *testing.T) {
 	raw := wholeExample(t)
 	var whole map[string]any
 	if err := yaml.Unmarshal(raw, &whole); err != nil {
 		t.Fatal(err)
 	}
 	written := map[string][]string{}
-	spoilt, err := json.Marshal(spoil("", whole, written))
+	corrupted, err := json.Marshal(corrupt("", whole, written))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Parse(spoilt, environment())
+	_, err = Parse(corrupted, environment())
 	faults, _ := err.(Faults)
 	sections, words := 0, 0
 	for _, f := range faults {
@@ -97,26 +97,26 @@ func TestTheExampleNamesEverySetting(t *testing.T) {
 		}
 	}
 	if sections < 20 || words < 30 {
-		t.Errorf("only %d sections and %d words were asked for", sections, words)
+		t.Errorf("only %d sections and %d words were found", sections, words)
 	}
 }
 
-// spoil is a copy of the settings with an unknown one in each section and unknown values; written notes
-// what each kind of section holds.
-func spoil(at string, value any, written map[string][]string) any {
+// corrupt returns a copy of the settings with an unknown setting in each section and invalid values; written
+// receives the keys of each kind of section.
+func corrupt(at string, value any, written map[string][]string) any {
 	switch value := value.(type) {
 	case map[string]any:
 		section := place.ReplaceAllString(at, "$1")
 		copied := map[string]any{unknownWord: 1}
-		for key, held := range value {
+		for key, v := range value {
 			written[section] = append(written[section], key)
-			copied[key] = spoil(join(at, key), held, written)
+			copied[key] = corrupt(join(at, key), v, written)
 		}
 		return copied
 	case []any:
 		var copied []any
-		for _, held := range value {
-			copied = append(copied, spoil(at, held, written))
+		for _, v := range value {
+			copied = append(copied, corrupt(at, v, written))
 		}
 		return copied
 	default:

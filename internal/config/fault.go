@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a configuration.
+// Fault is one error in a configuration.
 type Fault struct {
 	File    string
-	Line    int    // 1-based; 0 when it belongs to no line
+	Line    int    // 1-based; 0 if it belongs to no line
 	Path    string // such as sources.reservations.auth
 	Problem string // what is wrong, and what to do
 }
@@ -26,8 +26,8 @@ func (f Fault) String() string {
 	return at + ": " + f.Path + ": " + f.Problem
 }
 
-// Faults are all that is wrong with a configuration, in the order of the file. It never shows a
-// secret, a URL, or what a variable stands for.
+// Faults are all errors in a configuration, in the order of the file. They never show a secret, a URL, or the
+// value of a variable.
 type Faults []Fault
 
 func (fs Faults) Error() string {

@@ -14,17 +14,17 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// maxFile bounds the file: more is not a configuration.
+// maxFile is the maximum size of the file in bytes.
 const maxFile = 1 << 20
 
-// Load reads and checks the file at path; env looks a variable up, as os.LookupEnv does. The error is
-// [Faults] unless the file could not be read.
+// Load reads and checks the file at path; env looks up a variable, as os.LookupEnv does. The error is [Faults]
+// unless the file could not be read.
 func Load(path string, env func(string) (string, bool)) (Config, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration: %w", err)
 	}
-	defer func() { _ = file.Close() }() // only read from
+	defer func() { _ = file.Close() }() // opened for reading only
 	raw, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration: %w", err)
@@ -32,7 +32,7 @@ func Load(path string, env func(string) (string, bool)) (Config, error) {
 	return parse(path, raw, env)
 }
 
-// Parse reads and checks a configuration; its faults name it "config".
+// Parse reads and checks a configuration; its faults name the file "config".
 func Parse(raw []byte, env func(string) (string, bool)) (Config, error) {
 	return parse("config", raw, env)
 }
@@ -42,7 +42,7 @@ func parse(name string, raw []byte, env func(string) (string, bool)) (Config, er
 	if fault != nil {
 		return Config{}, Faults{*fault}
 	}
-	r := &reader{file: name, env: env, meant: map[string]string{}}
+	r := &reader{file: name, env: env, corrections: map[string]string{}}
 	c := r.config(body)
 	c.OTLP = readOTLP(env)
 	faults := r.faults
@@ -57,7 +57,7 @@ func parse(name string, raw []byte, env func(string) (string, bool)) (Config, er
 	return c, nil
 }
 
-// readOTLP switches a signal on where its endpoint is named.
+// readOTLP enables a signal if its endpoint is set.
 func readOTLP(env func(string) (string, bool)) OTLP {
 	named := func(signal string) bool {
 		for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT"} {
@@ -70,18 +70,18 @@ func readOTLP(env func(string) (string, bool)) OTLP {
 	return OTLP{Traces: named("TRACES"), Metrics: named("METRICS")}
 }
 
-// document is the one YAML document of a file. Repeated keys pass here, so that they are told together
-// with everything else.
+// document returns the only YAML document of a file. Repeated keys are allowed here, so that they are reported
+// together with all other faults.
 func document(name string, raw []byte) (ast.Node, *Fault) {
 	if len(raw) > maxFile {
 		return nil, &Fault{File: name, Problem: fmt.Sprintf("is larger than %d bytes", maxFile)}
 	}
 	file, err := parser.ParseBytes(raw, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		fault := &Fault{File: name, Problem: "is no YAML"}
-		var told yaml.Error
-		if errors.As(err, &told) { // its Error() would show lines of the file, and a secret with them
-			fault.Line, fault.Problem = told.GetToken().Position.Line, "is no YAML: "+told.GetMessage()
+		fault := &Fault{File: name, Problem: "is not YAML"}
+		var syntaxErr yaml.Error
+		if errors.As(err, &syntaxErr) { // its Error() would show lines of the file, which may contain a secret
+			fault.Line, fault.Problem = syntaxErr.GetToken().Position.Line, "is not YAML: "+syntaxErr.GetMessage()
 		}
 		return nil, fault
 	}
@@ -101,14 +101,14 @@ func document(name string, raw []byte) (ast.Node, *Fault) {
 	return body, nil
 }
 
-// config reads the document, and once more for each level on which a setting is misspelt: as it was meant,
-// so that one typo is one fault and does not make something else look as if it were missing.
+// config reads the document, and again for each level at which a setting is misspelt, with the spelling corrected:
+// so one typo is one fault, and does not make another setting look as if it were missing.
 func (r *reader) config(body ast.Node) Config {
 	for {
 		r.lines, r.faults, r.faulty = map[string]int{}, nil, map[string]bool{}
-		typos := len(r.meant)
+		corrections := len(r.corrections)
 		c := readConfig(r.section("", body))
-		if len(r.meant) == typos {
+		if len(r.corrections) == corrections {
 			return c
 		}
 	}
@@ -116,21 +116,21 @@ func (r *reader) config(body ast.Node) Config {
 
 func readConfig(s *section) Config {
 	c := Config{
-		AllowSandbox: s.boolean("allow_sandbox"),
-		Listen:       s.text("listen", "127.0.0.1:8080"),
-		OpsListen:    s.text("ops_listen", "127.0.0.1:9090"),
-		AdminListen:  s.text("admin_listen", ""),
-		Pprof:        s.boolean("pprof"),
-		Database:     readDatabase(s.child("database")),
-		Lease:        s.duration("lease", 30*time.Second),
-		Sweep:        s.duration("sweep", 5*time.Second),
-		Memory:       s.duration("memory", 400*day),
-		Drain:        s.duration("drain", 5*time.Second),
-		Grace:        s.duration("grace", 25*time.Second),
-		Asks:         s.durations("asks", defaultAsks()),
-		AcceptSince:  s.moment("accept_since"),
-		Limit:        s.size("limit", 256<<10),
-		Sources:      map[string]Source{},
+		AllowSandbox:   s.boolean("allow_sandbox"),
+		Listen:         s.text("listen", "127.0.0.1:8080"),
+		OpsListen:      s.text("ops_listen", "127.0.0.1:9090"),
+		AdminListen:    s.text("admin_listen", ""),
+		Pprof:          s.boolean("pprof"),
+		Database:       readDatabase(s.child("database")),
+		Lease:          s.duration("lease", 30*time.Second),
+		Sweep:          s.duration("sweep", 5*time.Second),
+		Memory:         s.duration("memory", 400*day),
+		Drain:          s.duration("drain", 5*time.Second),
+		Grace:          s.duration("grace", 25*time.Second),
+		LookupSchedule: s.durations("lookup_schedule", defaultLookupSchedule()),
+		AcceptSince:    s.timestamp("accept_since"),
+		Limit:          s.size("limit", 256<<10),
+		Sources:        map[string]Source{},
 
 		FailoverWindow: s.duration("failover_window", 10*time.Minute),
 		Providers:      map[string]Provider{},
@@ -144,7 +144,7 @@ func readConfig(s *section) Config {
 	s.each("channels", func(name string, entry *section) {
 		c.Channels[name] = Channel{Provider: read(entry, "provider", "", func(v string) (string, error) {
 			if _, ok := c.Providers[v]; !ok {
-				return "", fmt.Errorf("there is no provider %q; name one of: %s", v, known(c.Providers))
+				return "", fmt.Errorf("there is no provider %q; write one of: %s", v, keysOf(c.Providers))
 			}
 			return v, nil
 		})}
@@ -158,12 +158,12 @@ func readConfig(s *section) Config {
 	return c
 }
 
-// defaultAsks spread over what a provider's own records may take to settle.
-func defaultAsks() []time.Duration {
+// defaultLookupSchedule covers the time that a provider's own records may take to become complete.
+func defaultLookupSchedule() []time.Duration {
 	return []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour}
 }
 
-// readRetention has defaults that a short memory cuts.
+// readRetention uses defaults that are limited by a short memory.
 func readRetention(s *section, memory time.Duration) Retention {
 	keep := Retention{
 		Sent:    s.duration("sent", min(30*day, memory)),
@@ -215,7 +215,7 @@ func readSource(s *section, c Config) Source {
 		Auth:          readAuth(s.child("auth")),
 		Retries:       s.choice("retries", RetriesBroker, RetriesBroker, RetriesLedger),
 		TakeoverAfter: s.duration("takeover_after", 2*time.Minute),
-		AnswerWithin:  s.duration("answer_within", min(patience(format), c.Lease)),
+		AnswerWithin:  s.duration("answer_within", min(defaultAnswerWithin(format), c.Lease)),
 		MaxAge:        s.duration("max_age", 0),
 		Limit:         s.size("limit", c.Limit),
 		DeadLetter:    s.boolean("deadletter"),
@@ -224,11 +224,11 @@ func readSource(s *section, c Config) Source {
 	return source
 }
 
-// patience is how long a format's senders wait for an answer, less a second for the way back. Pub/Sub's
-// acknowledgement deadline is 10 s unless the subscription says otherwise (cloud.google.com/pubsub/docs,
-// "Push subscriptions"); Standard Webhooks names 15 to 30 s (spec/standard-webhooks.md of its repository); a
-// plain sender says nothing.
-func patience(format string) time.Duration {
+// defaultAnswerWithin is how long the senders of a format wait for a reply, less a second for the way back. Pub/Sub's
+// acknowledgement deadline is 10 s unless the subscription sets another (cloud.google.com/pubsub/docs, "Push
+// subscriptions"); Standard Webhooks recommends 15 to 30 s (spec/standard-webhooks.md of its repository); for plain
+// senders nothing is known.
+func defaultAnswerWithin(format string) time.Duration {
 	if format == FormatStandardWebhooks {
 		return 14 * time.Second
 	}
@@ -318,7 +318,7 @@ func readContract(s *section) Contract {
 		s.r.fault(s.path, s.r.lineOf(s.path), "must be exactly one of idempotent, lookup and blind")
 	}
 	if s.has("blind") && !blind {
-		s.r.fault(s.at("blind"), s.r.lineOf(s.at("blind")), "can only be true; leave the contract out, or say idempotent or lookup")
+		s.r.fault(s.at("blind"), s.r.lineOf(s.at("blind")), "can only be true; leave the contract out, or write idempotent or lookup")
 	}
 	s.done()
 	return c
@@ -331,7 +331,7 @@ func readSMTP(s *section) *SMTP {
 		Password: s.secret("password"),
 		TLS:      s.choice("tls", TLSStart, TLSStart, TLSImplicit, TLSNone),
 		From:     s.text("from", ""),
-		Hello:    s.text("hello", ""),
+		Helo:     s.text("helo", ""),
 	}
 	m.Port = s.integer("port", map[string]int{TLSStart: 587, TLSImplicit: 465, TLSNone: 25}[m.TLS])
 	s.done()
@@ -340,45 +340,45 @@ func readSMTP(s *section) *SMTP {
 
 func readTypes(s *section) map[string]Type {
 	types := map[string]Type{}
-	otherwise := Type{
+	fallback := Type{
 		MaxAttempts: 6,
 		Backoff:     Backoff{Base: 5 * time.Second, Cap: 15 * time.Minute},
 		Deadline:    day,
 		OnUnknown:   OnUnknownHold,
 	}
 	if s.has(DefaultType) {
-		otherwise = readType(s.child(DefaultType), otherwise)
-		types[DefaultType] = otherwise
+		fallback = readType(s.child(DefaultType), fallback)
+		types[DefaultType] = fallback
 	}
 	for _, name := range s.keys {
 		if name != DefaultType {
-			types[name] = readType(s.child(name), otherwise)
+			types[name] = readType(s.child(name), fallback)
 		}
 	}
 	return types
 }
 
-func readType(s *section, otherwise Type) Type {
+func readType(s *section, fallback Type) Type {
 	backoff := s.child("backoff")
 	t := Type{
-		MaxAttempts: s.integer("max_attempts", otherwise.MaxAttempts),
+		MaxAttempts: s.integer("max_attempts", fallback.MaxAttempts),
 		Backoff: Backoff{
-			Base: backoff.duration("base", otherwise.Backoff.Base),
-			Cap:  backoff.duration("cap", otherwise.Backoff.Cap),
+			Base: backoff.duration("base", fallback.Backoff.Base),
+			Cap:  backoff.duration("cap", fallback.Backoff.Cap),
 		},
-		Deadline:  s.duration("deadline", otherwise.Deadline),
-		OnUnknown: s.choice("on_unknown", otherwise.OnUnknown, OnUnknownHold, OnUnknownAssumeSent, OnUnknownResend),
-		Relevance: otherwise.Relevance,
+		Deadline:  s.duration("deadline", fallback.Deadline),
+		OnUnknown: s.choice("on_unknown", fallback.OnUnknown, OnUnknownHold, OnUnknownAssumeSent, OnUnknownResend),
+		Relevance: fallback.Relevance,
 	}
 	backoff.done()
 	if s.has("relevance") {
 		relevance := s.child("relevance")
 		t.Relevance = &Relevance{
-			URL:       relevance.text("url", ""),
-			Headers:   readHeaders(relevance.child("headers")),
-			Timeout:   relevance.duration("timeout", 2*time.Second),
-			Otherwise: relevance.choice("otherwise", OtherwiseWait, OtherwiseWait, OtherwiseSend),
-			Insecure:  relevance.boolean("insecure"),
+			URL:        relevance.text("url", ""),
+			Headers:    readHeaders(relevance.child("headers")),
+			Timeout:    relevance.duration("timeout", 2*time.Second),
+			OnNoAnswer: relevance.choice("on_no_answer", OnNoAnswerWait, OnNoAnswerWait, OnNoAnswerSend),
+			Insecure:   relevance.boolean("insecure"),
 		}
 		relevance.done()
 	}
@@ -386,7 +386,7 @@ func readType(s *section, otherwise Type) Type {
 	return t
 }
 
-// readCaller keeps digests only, so weak tokens are refused here, before they are gone.
+// readCaller keeps digests only, so weak tokens are reported here, while they are known.
 func readCaller(s *section) Caller {
 	c := Caller{
 		Name: s.text("name", ""),
@@ -397,7 +397,7 @@ func readCaller(s *section) Caller {
 		if strings.HasPrefix(token.Reveal(), digestPrefix) {
 			digest, ok := parseDigest(token.Reveal())
 			if !ok {
-				s.r.fault(at, s.r.lineOf(at), "is no digest; write sha256: and 64 hex digits")
+				s.r.fault(at, s.r.lineOf(at), "is not a digest; write sha256: followed by 64 hex digits")
 			}
 			c.Tokens = append(c.Tokens, digest)
 			continue

@@ -13,7 +13,7 @@ import (
 
 const canary = "canary-7f3a-do-not-print"
 
-func TestASecretNeverPrintsItself(t *testing.T) {
+func TestSecret_NeverPrintsItsValue(t *testing.T) {
 	s := NewSecret(canary)
 	held := struct {
 		Public  Secret
@@ -40,21 +40,21 @@ func TestASecretNeverPrintsItself(t *testing.T) {
 			printed.Write(out)
 		}
 	}
-	// %x of the redacted text is harmless; %x of the value would be the canary's own digits.
+	// %x of the redacted text is harmless; %x of the value would be the canary in hexadecimal.
 	for _, leak := range []string{canary, fmt.Sprintf("%x", canary)} {
 		if strings.Contains(printed.String(), leak) {
 			t.Errorf("printed %q in\n%s", leak, printed.String())
 		}
 	}
 	if !strings.Contains(printed.String(), "[secret]") {
-		t.Error("nothing shows that there is a secret")
+		t.Error("the output does not show that there is a secret")
 	}
 	if s.Reveal() != canary {
-		t.Error("Reveal does not")
+		t.Error("Reveal does not return the value")
 	}
 }
 
-func TestAWholeConfigPrintsNoSecret(t *testing.T) {
+func TestSecret_ConfigPrintsNoSecret(t *testing.T) {
 	c, err := Parse([]byte(`database: {url: "postgres://u:`+canary+`@db/x"}
 sources:
   a: {format: plain, max_age: 1d, auth: {bearer: {tokens: [`+canary+`]}}}
@@ -69,18 +69,18 @@ callers: [{name: a, role: admin, tokens: [`+canary+`-2]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := json.Marshal(c)
+	marshalled, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{fmt.Sprintf("%v", c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), string(told)} {
+	for _, text := range []string{fmt.Sprintf("%v", c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), string(marshalled)} {
 		if strings.Contains(text, canary) {
 			t.Errorf("shows a secret: %s", text)
 		}
 	}
 }
 
-func TestNoFaultShowsASecretOrAVariable(t *testing.T) {
+func TestFaults_ShowNoSecretOrVariable(t *testing.T) {
 	env := environment("CANARY", canary, "LINES", canary+"\n")
 	for _, raw := range []string{
 		`database: {url: "mysql://u:` + canary + `@db/x"}`,
@@ -104,7 +104,7 @@ func TestNoFaultShowsASecretOrAVariable(t *testing.T) {
 		if err == nil {
 			t.Errorf("accepted: %s", raw)
 		} else if strings.Contains(err.Error(), canary) {
-			t.Errorf("%s\n  is told as: %v", raw, err)
+			t.Errorf("%s\n  is reported as: %v", raw, err)
 		}
 	}
 }

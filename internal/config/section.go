@@ -11,14 +11,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// reader collects what is wrong while a file is read, and where everything stood.
+// reader collects the faults while a file is read, and the line of each path.
 type reader struct {
-	file   string
-	env    func(string) (string, bool)
-	lines  map[string]int // path to line
-	faults Faults
-	faulty map[string]bool   // paths that have a fault of their own
-	meant  map[string]string // paths of misspelt settings, and what they are read as
+	file        string
+	env         func(string) (string, bool)
+	lines       map[string]int // path to line
+	faults      Faults
+	faulty      map[string]bool   // paths that have a fault
+	corrections map[string]string // path of a misspelt setting to the name that it is read as
 }
 
 func (r *reader) fault(path string, line int, problem string, args ...any) {
@@ -26,7 +26,7 @@ func (r *reader) fault(path string, line int, problem string, args ...any) {
 	r.faults = append(r.faults, Fault{File: r.file, Line: line, Path: path, Problem: fmt.Sprintf(problem, args...)})
 }
 
-// lineOf is where a path stood, or else where the nearest thing around it did.
+// lineOf returns the line of a path, or else of the nearest section around it.
 func (r *reader) lineOf(path string) int {
 	for path != "" {
 		if line, ok := r.lines[path]; ok {
@@ -37,8 +37,8 @@ func (r *reader) lineOf(path string) int {
 	return 0
 }
 
-// knownFaulty tells whether reading found this path, or something around it, at fault: what stands in
-// the Config there is a default that nobody wrote.
+// knownFaulty reports whether reading found a fault at this path or around it: the value in the Config is then a
+// default and not what was written.
 func (r *reader) knownFaulty(path string) bool {
 	for path != "" {
 		if r.faulty[path] {
@@ -49,18 +49,18 @@ func (r *reader) knownFaulty(path string) bool {
 	return false
 }
 
-// section is one mapping of the file. Each key that is asked for is thereby known; done refuses the rest.
+// section is one mapping of the file. Each key that is read becomes known; done reports all others.
 type section struct {
 	r     *reader
 	path  string
 	keys  []string
 	nodes map[string]ast.Node
-	asked map[string]bool
+	known map[string]bool
 }
 
-// section reads a node as a mapping; a node that is missing or empty is an empty one.
+// section reads a node as a mapping; a missing or null node is an empty mapping.
 func (r *reader) section(path string, node ast.Node) *section {
-	s := &section{r: r, path: path, nodes: map[string]ast.Node{}, asked: map[string]bool{}}
+	s := &section{r: r, path: path, nodes: map[string]ast.Node{}, known: map[string]bool{}}
 	if node == nil {
 		return s
 	}
@@ -70,22 +70,22 @@ func (r *reader) section(path string, node ast.Node) *section {
 		return s
 	}
 	if !ok {
-		r.fault(path, lineOf(node), "must hold settings (key: value); found %s", kindOf(node))
+		r.fault(path, lineOf(node), "must contain settings (key: value); found %s", kindOf(node))
 		return s
 	}
 	for each := pairs.MapRange(); each.Next(); {
 		key, line := each.Key().GetToken().Value, lineOf(each.Key())
 		at := join(path, key)
 		if _, merge := each.Key().(*ast.MergeKeyNode); merge {
-			r.fault(at, line, "merge keys are not read; write the settings out")
+			r.fault(at, line, "merge keys are not supported; write the settings out")
 			continue
 		}
-		if meant, misspelt := r.meant[at]; misspelt {
-			r.fault(at, line, "unknown setting; did you mean %s?", meant)
-			key, at = meant, join(path, meant)
+		if name, misspelt := r.corrections[at]; misspelt {
+			r.fault(at, line, "unknown setting; did you mean %s?", name)
+			key, at = name, join(path, name)
 		}
-		if _, twice := s.nodes[key]; twice {
-			r.fault(at, line, "stands here a second time, first on line %d; keep one", r.lines[at])
+		if _, repeated := s.nodes[key]; repeated {
+			r.fault(at, line, "is set twice, first on line %d; keep one", r.lines[at])
 			continue
 		}
 		r.lines[at] = line
@@ -98,31 +98,31 @@ func (r *reader) section(path string, node ast.Node) *section {
 func (s *section) at(key string) string { return join(s.path, key) }
 
 func (s *section) has(key string) bool {
-	s.asked[key] = true
+	s.known[key] = true
 	_, ok := s.nodes[key]
 	return ok
 }
 
-// done refuses every key that nobody asked for. One that is nearly the name of a setting which is left
-// out is noted as meant.
+// done reports every key that was not read. If its name is close to that of a setting which is not set, the
+// correction is noted.
 func (s *section) done() {
-	known := slices.Sorted(maps.Keys(s.asked))
-	open := slices.DeleteFunc(slices.Clone(known), s.has)
+	names := slices.Sorted(maps.Keys(s.known))
+	unset := slices.DeleteFunc(slices.Clone(names), s.has)
 	for _, key := range s.keys {
-		if s.asked[key] {
+		if s.known[key] {
 			continue
 		}
-		if meant := nearest(key, open); meant != "" {
-			s.r.meant[s.at(key)] = meant
-			open = slices.DeleteFunc(open, func(key string) bool { return key == meant })
+		if name := nearest(key, unset); name != "" {
+			s.r.corrections[s.at(key)] = name
+			unset = slices.DeleteFunc(unset, func(key string) bool { return key == name })
 		}
-		s.r.fault(s.at(key), s.r.lines[s.at(key)], "unknown setting; known here: %s", strings.Join(known, ", "))
+		s.r.fault(s.at(key), s.r.lines[s.at(key)], "unknown setting; known here: %s", strings.Join(names, ", "))
 	}
 }
 
-// child is the mapping under a key.
+// child returns the mapping under a key.
 func (s *section) child(key string) *section {
-	s.asked[key] = true
+	s.known[key] = true
 	return s.r.section(s.at(key), s.nodes[key])
 }
 
@@ -134,7 +134,7 @@ func (s *section) each(key string, read func(name string, entry *section)) {
 	}
 }
 
-// items are the parts of a list; a single value is refused, so that a second one finds its place.
+// items returns the items of a list. A single value is a fault, so that it is clear where a second one goes.
 func (s *section) items(key string) []ast.Node {
 	if !s.has(key) {
 		return nil
@@ -152,8 +152,8 @@ func (s *section) items(key string) []ast.Node {
 
 func (s *section) item(key string, i int) string { return fmt.Sprintf("%s[%d]", s.at(key), i) }
 
-// scalar is a single value with its variables replaced, beside the text that stood in the file: faults
-// show the text, never the value.
+// scalar returns a single value with its variables replaced, and its text in the file: faults show the text, never
+// the value.
 func (r *reader) scalar(path string, node ast.Node) (value, text string, ok bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -165,7 +165,7 @@ func (r *reader) scalar(path string, node ast.Node) (value, text string, ok bool
 		return "", "", false
 	}
 	if strings.ContainsFunc(text, isControl) {
-		r.fault(path, lineOf(node), "holds a line break or another control character; remove it")
+		r.fault(path, lineOf(node), "contains a line break or another control character; remove it")
 		return "", "", false
 	}
 	value, problem := expand(text, r.env)
@@ -176,15 +176,15 @@ func (r *reader) scalar(path string, node ast.Node) (value, text string, ok bool
 	return value, text, true
 }
 
-// read reads one setting, or keeps the default where it is left out or at fault. A parser's complaint
-// about the text of the file is told; one about a variable's value could show it, and is not.
-func read[T any](s *section, key string, otherwise T, parse func(string) (T, error)) T {
+// read reads one setting; fallback is returned if it is left out or has a fault. A parser's error about the text
+// of the file is reported; one about the value of a variable could show it, and is not.
+func read[T any](s *section, key string, fallback T, parse func(string) (T, error)) T {
 	if !s.has(key) {
-		return otherwise
+		return fallback
 	}
 	value, text, ok := s.r.scalar(s.at(key), s.nodes[key])
 	if !ok {
-		return otherwise
+		return fallback
 	}
 	parsed, err := parse(value)
 	if err == nil {
@@ -192,14 +192,14 @@ func read[T any](s *section, key string, otherwise T, parse func(string) (T, err
 	}
 	problem := err.Error()
 	if value != text {
-		problem = fmt.Sprintf("what %s stands for does not fit here; it is not shown, since it may be secret", text)
+		problem = fmt.Sprintf("the value of %s is not valid here; it is not shown, since it may be secret", text)
 	}
 	s.r.fault(s.at(key), s.r.lines[s.at(key)], "%s", problem)
-	return otherwise
+	return fallback
 }
 
-func (s *section) text(key, otherwise string) string {
-	return read(s, key, otherwise, func(v string) (string, error) {
+func (s *section) text(key, fallback string) string {
+	return read(s, key, fallback, func(v string) (string, error) {
 		if v == "" {
 			return "", fmt.Errorf("is empty; give it a value or leave it out")
 		}
@@ -207,40 +207,40 @@ func (s *section) text(key, otherwise string) string {
 	})
 }
 
-func (s *section) duration(key string, otherwise time.Duration) time.Duration {
-	return read(s, key, otherwise, parseDuration)
+func (s *section) duration(key string, fallback time.Duration) time.Duration {
+	return read(s, key, fallback, parseDuration)
 }
 
-func (s *section) durations(key string, otherwise []time.Duration) []time.Duration {
+func (s *section) durations(key string, fallback []time.Duration) []time.Duration {
 	nodes := s.items(key)
 	if nodes == nil {
-		return otherwise
+		return fallback
 	}
 	all := []time.Duration{}
 	for i, node := range nodes {
 		value, _, ok := s.r.scalar(s.item(key, i), node)
 		if !ok {
-			return otherwise
+			return fallback
 		}
 		d, err := parseDuration(value)
 		if err != nil {
 			s.r.fault(s.item(key, i), lineOf(node), "%s", err)
-			return otherwise
+			return fallback
 		}
 		all = append(all, d)
 	}
 	return all
 }
 
-func (s *section) size(key string, otherwise int64) int64 {
-	return read(s, key, otherwise, parseSize)
+func (s *section) size(key string, fallback int64) int64 {
+	return read(s, key, fallback, parseSize)
 }
 
-func (s *section) integer(key string, otherwise int) int {
-	return read(s, key, otherwise, func(v string) (int, error) {
+func (s *section) integer(key string, fallback int) int {
+	return read(s, key, fallback, func(v string) (int, error) {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 {
-			return 0, fmt.Errorf("%q is no whole number from 0 up", v)
+			return 0, fmt.Errorf("%q is not a whole number of 0 or more", v)
 		}
 		return n, nil
 	})
@@ -255,8 +255,8 @@ func (s *section) boolean(key string) bool {
 	})
 }
 
-func (s *section) choice(key, otherwise string, allowed ...string) string {
-	return read(s, key, otherwise, func(v string) (string, error) {
+func (s *section) choice(key, fallback string, allowed ...string) string {
+	return read(s, key, fallback, func(v string) (string, error) {
 		if !slices.Contains(allowed, v) {
 			return "", fmt.Errorf("%q is not one of %s", v, strings.Join(allowed, ", "))
 		}
@@ -264,18 +264,18 @@ func (s *section) choice(key, otherwise string, allowed ...string) string {
 	})
 }
 
-// moment reads an RFC 3339 time.
-func (s *section) moment(key string) time.Time {
+// timestamp reads an RFC 3339 time.
+func (s *section) timestamp(key string) time.Time {
 	return read(s, key, time.Time{}, func(v string) (time.Time, error) {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("%q is no time; write it like 2031-03-01T00:00:00Z", v)
+			return time.Time{}, fmt.Errorf("%q is not a time; write it like 2031-03-01T00:00:00Z", v)
 		}
 		return t.UTC(), nil
 	})
 }
 
-// secret reads one secret; an empty one is left to the check, which refuses it.
+// secret reads one secret; the check reports an empty one.
 func (s *section) secret(key string) Secret {
 	if !s.has(key) {
 		return Secret{}
@@ -309,9 +309,9 @@ func kindOf(node ast.Node) string {
 	case *ast.SequenceNode:
 		return "a list"
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
-		return "an anchor, alias or tag, which are not read"
+		return "an anchor, alias or tag, which are not supported"
 	case *ast.LiteralNode:
-		return "a text of several lines"
+		return "a multi-line text"
 	default:
 		return "a single value"
 	}

@@ -1,12 +1,12 @@
 package config
 
-// nearest is the name that a misspelt one was probably meant to be; empty when none is near enough.
+// nearest returns the name that a misspelt one probably means, or "" if none is close enough.
 func nearest(written string, names []string) string {
 	best, least := "", 3
 	for _, name := range names {
-		d := slips(written, name)
+		d := editDistance(written, name)
 		if d == 2 && min(len(written), len(name)) < 6 {
-			continue // two slips in a short word make another word
+			continue // with two edits a short word becomes another word
 		}
 		if d < least {
 			best, least = name, d
@@ -15,14 +15,13 @@ func nearest(written string, names []string) string {
 	return best
 }
 
-// slips counts how many letters were added, left out, changed or swapped with their neighbour between two
-// names; lengths that differ by more than two are not compared (this is the restricted Damerau-Levenshtein
-// distance).
-func slips(a, b string) int {
+// editDistance is the restricted Damerau-Levenshtein distance: the number of letters added, left out, changed or
+// swapped with their neighbour. Names whose lengths differ by more than two are not compared.
+func editDistance(a, b string) int {
 	if off := len(a) - len(b); off < -2 || off > 2 {
 		return max(off, -off)
 	}
-	var before []int // the row before the last
+	var before []int // the row before last
 	last := make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

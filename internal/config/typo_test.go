@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestATypoIsReadAsTheNearestName(t *testing.T) {
+func TestNearest_CorrectsTypos(t *testing.T) {
 	names := []string{"answer_within", "base", "cap", "lease", "ops_listen", "port", "host", "url"}
 	for written, want := range map[string]string{
 		"bsae": "base", "bas": "base", "ulr": "url", "leese": "lease", "laes": "", "ops-listen": "ops_listen",
@@ -13,7 +13,7 @@ func TestATypoIsReadAsTheNearestName(t *testing.T) {
 		strings.Repeat("a", 1<<20): "",
 	} {
 		if got := nearest(written, names); got != want {
-			t.Errorf("%.20q is read as %q, want %q", written, got, want)
+			t.Errorf("nearest(%.20q) = %q, want %q", written, got, want)
 		}
 	}
 }

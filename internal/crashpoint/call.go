@@ -11,19 +11,19 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// flush is how long net/http may take to hand over a request that it calls written: it means its own buffer.
-const flush = 50 * time.Millisecond
+// flushTime is how long net/http may take to send a request that it reports as written: the report means its buffer.
+const flushTime = 50 * time.Millisecond
 
 // Call passes the points of one call to a provider.
 func (p *Points) Call(ctx context.Context, send func(context.Context) ledger.Outcome) ledger.Outcome {
 	p.Pass(Claimed)
-	var wrote sync.WaitGroup // in which the request goes out, and Written is passed
+	var wrote sync.WaitGroup // until the request is sent and Written is passed
 	answered := make(chan struct{})
-	seen := sync.OnceFunc(func() {
+	responded := sync.OnceFunc(func() {
 		close(answered)
 		wrote.Wait()
 	})
-	defer seen() // what hung up on us says nothing before
+	defer responded() // a server that closes the connection sends no response
 	return send(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { p.Pass(Connected) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
@@ -33,13 +33,13 @@ func (p *Points) Call(ctx context.Context, send func(context.Context) ledger.Out
 			wrote.Go(func() {
 				select {
 				case <-answered:
-				case <-time.After(flush):
+				case <-time.After(flushTime):
 				}
 				p.Pass(Written)
 			})
 		},
 		GotFirstResponseByte: func() {
-			seen()
+			responded()
 			p.Pass(Answer)
 		},
 	}))

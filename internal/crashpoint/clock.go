@@ -8,19 +8,19 @@ import (
 	"unsafe"
 )
 
-// Clock is the machine's clock, set wrong by whole seconds. The zero value is right.
-type Clock struct{ off atomic.Int64 }
+// Clock is the machine's clock with an offset of whole seconds. The zero value has none.
+type Clock struct{ offset atomic.Int64 }
 
-// Jump sets the clock by so much.
-func (c *Clock) Jump(by time.Duration) { c.off.Add(int64(by / time.Second)) }
+// Jump adds d to the offset.
+func (c *Clock) Jump(d time.Duration) { c.offset.Add(int64(d / time.Second)) }
 
-// Now is the wrong time, with the right monotonic reading.
+// Now returns the current time with the offset, and with the right monotonic reading.
 func (c *Clock) Now() time.Time {
 	now := time.Now()
-	// time's own arithmetic moves both readings, and then every span that is taken across a jump is wrong,
-	// which is what the monotonic one is there to prevent. A Time that has both begins with its wall clock: a
-	// flag, 33 bits of seconds, 30 bits of nanoseconds.
+	// Time.Add changes both readings, and then every duration measured across a jump would be wrong, which is what
+	// the monotonic reading prevents. A Time that has both begins with its wall clock: a flag, 33 bits of seconds,
+	// 30 bits of nanoseconds.
 	wall := (*uint64)(unsafe.Pointer(&now))
-	*wall += uint64(c.off.Load()) << 30
+	*wall += uint64(c.offset.Load()) << 30
 	return now
 }

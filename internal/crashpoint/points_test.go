@@ -19,13 +19,13 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// asVictim makes this test binary pass a point at which it was told to do something to itself.
-const asVictim = "SENDONCE_CRASHPOINT_VICTIM"
+// victimVariable makes this test binary arm the orders in its value and pass a point.
+const victimVariable = "SENDONCE_CRASHPOINT_VICTIM"
 
 func TestMain(m *testing.M) {
-	if orders := os.Getenv(asVictim); orders != "" {
-		points, err := crashpoint.Arm(orders, new(crashpoint.Clock), func(at crashpoint.Point, what string) {
-			_, _ = io.WriteString(os.Stdout, string(at)+" "+what+"\n")
+	if orders := os.Getenv(victimVariable); orders != "" {
+		points, err := crashpoint.Arm(orders, new(crashpoint.Clock), func(at crashpoint.Point, action string) {
+			_, _ = io.WriteString(os.Stdout, string(at)+" "+action+"\n")
 		})
 		if err != nil {
 			panic(err)
@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// victim starts this test binary with orders.
 func victim(t *testing.T, orders string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	self, err := os.Executable()
@@ -46,7 +47,7 @@ func victim(t *testing.T, orders string) (*exec.Cmd, io.Reader) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), asVictim+"="+orders)
+	cmd.Env = append(os.Environ(), victimVariable+"="+orders)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -57,16 +58,16 @@ func victim(t *testing.T, orders string) (*exec.Cmd, io.Reader) {
 	return cmd, out
 }
 
-func TestAProcessKillsItselfAtThePassingThatItWasTold(t *testing.T) {
+func TestPass_KillsTheProcessAtTheNthPass(t *testing.T) {
 	cmd, out := victim(t, "written:kill:2")
-	said, _ := io.ReadAll(out)
+	output, _ := io.ReadAll(out)
 	_ = cmd.Wait()
-	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL || string(said) != "passed\nwritten kill\n" {
-		t.Errorf("it ended with %v after %q", status, said)
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGKILL || string(output) != "passed\nwritten kill\n" {
+		t.Errorf("it ended with %v after %q", status, output)
 	}
 }
 
-func TestAProcessStopsItselfUntilItIsContinued(t *testing.T) {
+func TestPass_StopsTheProcessUntilItIsContinued(t *testing.T) {
 	cmd, out := victim(t, "written:stop")
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
@@ -75,16 +76,16 @@ func TestAProcessStopsItselfUntilItIsContinued(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	said, _ := io.ReadAll(out)
-	if err := cmd.Wait(); err != nil || string(said) != "written stop\npassed\npassed\n" {
-		t.Errorf("it ended with %v after %q", err, said)
+	output, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil || string(output) != "written stop\npassed\npassed\n" {
+		t.Errorf("it ended with %v after %q", err, output)
 	}
 }
 
-func TestOrdersThatMeanNothingAreRefused(t *testing.T) {
+func TestArm_RejectsInvalidOrders(t *testing.T) {
 	for _, orders := range []string{"", "nowhere:kill", "written", "written:explode", "written:kill:0", "written:kill:x", "written:jump=soon", "written:kill,", "a:b:c:d"} {
 		if _, err := crashpoint.Arm(orders, nil, nil); err == nil {
-			t.Errorf("%q is taken", orders)
+			t.Errorf("%q is accepted", orders)
 		}
 	}
 	if _, err := crashpoint.Arm("none", nil, nil); err != nil {
@@ -92,23 +93,23 @@ func TestOrdersThatMeanNothingAreRefused(t *testing.T) {
 	}
 }
 
-// TestAWrongClockIsWrongByTheCalendarAlone : if Go lays out its Time in another way one day, this says so.
-func TestAWrongClockIsWrongByTheCalendarAlone(t *testing.T) {
+// Fails if Go changes the layout of time.Time.
+func TestClock_JumpLeavesMonotonicTime(t *testing.T) {
 	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute, 24 * time.Hour, -24 * time.Hour} {
 		clock := new(crashpoint.Clock)
 		before, first := time.Now(), clock.Now()
 		clock.Jump(by)
 		second, after := clock.Now(), time.Now()
 		if passed := second.Sub(first); passed < 0 || passed > after.Sub(before) {
-			t.Errorf("%v: %v passed over the jump", by, passed)
+			t.Errorf("%v: %v elapsed across the jump", by, passed)
 		}
 		if off := time.Duration(second.UnixNano() - first.UnixNano()); off < by || off > by+after.Sub(before) {
-			t.Errorf("%v: by the calendar %v passed", by, off)
+			t.Errorf("%v: the wall clock advanced by %v", by, off)
 		}
 	}
 }
 
-func TestEachKindOfWriteHasItsTwoPoints(t *testing.T) {
+func TestWrite_PassesTwoPointsForEachKind(t *testing.T) {
 	id := ledger.Identity{ReminderID: "r", Type: "t", Channel: "c"}
 	now := time.Date(2031, 3, 4, 9, 0, 0, 0, time.UTC)
 	waiting := ledger.Entry{
@@ -116,28 +117,28 @@ func TestEachKindOfWriteHasItsTwoPoints(t *testing.T) {
 		Owner: ledger.OwnerLedger, Due: ledger.At(now), Wake: ledger.At(now), Provider: "mail",
 	}
 	rules := ledger.Rules{
-		Lease: time.Minute, Margin: time.Second, MaxAttempts: 4, MaxLapses: 5, Channel: ledger.Route{Provider: "mail"},
+		Lease: time.Minute, Margin: time.Second, MaxAttempts: 4, MaxLeaseExpirations: 5, Channel: ledger.Route{Provider: "mail"},
 		Bound: ledger.Route{Provider: "mail"}, RetriesBy: ledger.OwnerLedger,
 	}
-	visit := ledger.Visit{Origin: ledger.OriginWorker}
+	trigger := ledger.Trigger{Origin: ledger.OriginWorker}
 	facts := ledger.Facts{Slot: ledger.Slot{Provider: "mail", Held: true}, Holder: "h"}
 
-	claimed := ledger.Meet(waiting, visit, facts, rules, now).Change
+	claimed := ledger.Decide(waiting, trigger, facts, rules, now).Change
 	held := claimed.Entry
 	held.LeaseUntil, held.ClaimedAt = ledger.At(now.Add(time.Minute)), ledger.At(now)
-	attempt := ledger.Attempt{Visit: visit, Holder: "h", Provider: "mail", Outcome: ledger.Outcome{Result: ledger.ResultAccepted}}
+	attempt := ledger.Attempt{Trigger: trigger, Holder: "h", Provider: "mail", Outcome: ledger.Outcome{Result: ledger.ResultAccepted}}
 	unsent := attempt
 	unsent.Outcome.Result = ledger.ResultNotCalled
-	gone := rules
-	gone.Bound, gone.Channel = ledger.Route{}, ledger.Route{}
+	unrouted := rules
+	unrouted.Bound, unrouted.Channel = ledger.Route{}, ledger.Route{}
 	doubtful := waiting
 	doubtful.DoubtSince, doubtful.Fingerprint = now, "f"
 	sent := ledger.Settle(held, attempt, rules, now)
 
 	for kind, change := range map[string]ledger.Change{
-		"claim": claimed, "settle": sent, "late": ledger.Late(held, attempt), "other": ledger.Tombstone(id, visit, now),
-		"lapse": ledger.Meet(held, visit, facts, rules, now.Add(2*time.Minute)).Change,
-		"wait":  ledger.Meet(doubtful, visit, facts, gone, now).Change,
+		"claim": claimed, "settle": sent, "late": ledger.SettleLate(held, attempt), "other": ledger.Tombstone(id, trigger, now),
+		"expire": ledger.Decide(held, trigger, facts, rules, now.Add(2*time.Minute)).Change,
+		"wait":   ledger.Decide(doubtful, trigger, facts, unrouted, now).Change,
 	} {
 		passed := passedBy(t, 2, func(p *crashpoint.Points) {
 			_, _ = p.Write(change, func() (ledger.Entry, error) { return change.Entry, nil })
@@ -151,11 +152,11 @@ func TestEachKindOfWriteHasItsTwoPoints(t *testing.T) {
 		_, _ = p.Write(change, func() (ledger.Entry, error) { return ledger.Entry{}, ledger.ErrStale })
 	})
 	if want := []crashpoint.Point{"before_settle"}; !slices.Equal(passed, want) {
-		t.Errorf("a settle that called nobody, and is stale, passes %q", passed)
+		t.Errorf("a stale settle without a call passes %q", passed)
 	}
 }
 
-func TestAnAnswerPassesItsPointsAndStaysWhole(t *testing.T) {
+func TestAnswers_PassesPointsAndKeepsTheResponse(t *testing.T) {
 	const body = `{"state": "sent"}`
 	var answered *http.Response
 	passed := passedBy(t, 3, func(p *crashpoint.Points) {
@@ -172,10 +173,10 @@ func TestAnAnswerPassesItsPointsAndStaysWhole(t *testing.T) {
 			if answered, err = http.DefaultClient.Do(req); err != nil {
 				t.Fatal(err)
 			}
-			said, err := io.ReadAll(answered.Body)
+			content, err := io.ReadAll(answered.Body)
 			_ = answered.Body.Close()
-			if err != nil || string(said) != body || answered.StatusCode != http.StatusAccepted {
-				t.Errorf("%s: %s %q, %v", method, answered.Status, said, err)
+			if err != nil || string(content) != body || answered.StatusCode != http.StatusAccepted {
+				t.Errorf("%s: %s %q, %v", method, answered.Status, content, err)
 			}
 		}
 	})
@@ -184,7 +185,7 @@ func TestAnAnswerPassesItsPointsAndStaysWhole(t *testing.T) {
 	}
 }
 
-func TestACallPassesItsPointsInOrder(t *testing.T) {
+func TestCall_PassesPointsInOrder(t *testing.T) {
 	order := []crashpoint.Point{crashpoint.Claimed, crashpoint.Connected, crashpoint.Written, crashpoint.Answer}
 	for name, test := range map[string]struct {
 		serve  http.HandlerFunc
@@ -213,8 +214,8 @@ func TestACallPassesItsPointsInOrder(t *testing.T) {
 	}
 }
 
-// TestARequestIsWrittenOnceTheProviderHasIt : net/http says so earlier, while it is still in a buffer.
-func TestARequestIsWrittenOnceTheProviderHasIt(t *testing.T) {
+// net/http reports a request as written while it is still in a buffer.
+func TestCall_WrittenMeansTheProviderHasTheRequest(t *testing.T) {
 	received, answer := make(chan struct{}), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -226,7 +227,7 @@ func TestARequestIsWrittenOnceTheProviderHasIt(t *testing.T) {
 		select {
 		case <-received:
 		case <-time.After(5 * time.Second):
-			t.Error("the provider has nothing")
+			t.Error("the provider has not received the request")
 		}
 		close(answer)
 	})
@@ -245,7 +246,7 @@ func TestARequestIsWrittenOnceTheProviderHasIt(t *testing.T) {
 	})
 }
 
-// passedBy lists the n points that are passed, in order; each is armed with a jump of the clock by nothing.
+// passedBy returns the n points that are passed, in order. Each is armed with a clock jump of 0s.
 func passedBy(t *testing.T, n int, do func(*crashpoint.Points)) []crashpoint.Point {
 	t.Helper()
 	var orders []string
@@ -264,7 +265,7 @@ func passedBy(t *testing.T, n int, do func(*crashpoint.Points)) []crashpoint.Poi
 		case at := <-passing:
 			passed = append(passed, at)
 		case <-time.After(10 * time.Second):
-			t.Errorf("passed %q and no more", passed)
+			t.Errorf("only %q were passed", passed)
 			return passed
 		}
 	}

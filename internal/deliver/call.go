@@ -10,40 +10,40 @@ import (
 	"github.com/sendonce/sendonce/internal/policy"
 )
 
-// call makes the one call of a claim that stands, and settles what it proved.
-func (d *Desk) call(ctx context.Context, v *visit, seen reading) (ledger.Reply, error) {
-	claimed := seen.entry
-	rules := d.rulesFor(claimed, v.Visit)
-	deadline := seen.begun.Add(ledger.CallBudget(claimed, d.Routes.Timeout(claimed.Provider), rules, seen.now))
+// call makes the one call of a committed claim, and settles its outcome.
+func (d *Deliverer) call(ctx context.Context, t *task, snap snapshot) (ledger.Reply, error) {
+	claimed := snap.entry
+	rules := d.rulesFor(claimed, t.Trigger)
+	deadline := snap.started.Add(ledger.CallBudget(claimed, d.Routes.Timeout(claimed.Provider), rules, snap.now))
 
-	attempt := ledger.Attempt{Visit: v.Visit, Holder: claimed.Holder, Provider: claimed.Provider}
+	attempt := ledger.Attempt{Trigger: t.Trigger, Holder: claimed.Holder, Provider: claimed.Provider}
 	started := d.Clock()
-	attempt.Started = seen.ledgerTime(started)
-	attempt.Outcome = d.send(ctx, v, claimed, deadline)
+	attempt.Started = snap.ledgerTime(started)
+	attempt.Outcome = d.send(ctx, t, claimed, deadline)
 	finished := d.Clock()
-	attempt.Finished = seen.ledgerTime(finished)
+	attempt.Finished = snap.ledgerTime(finished)
 
-	attempt.Wait = policy.Wait(attempt.Outcome, claimed.Spent+1, d.typeOf(claimed).Backoff, d.Draw())
+	attempt.Wait = policy.Wait(attempt.Outcome, claimed.BudgetUsed+1, d.typeOf(claimed).Backoff, d.Random())
 	if attempt.Outcome.Result == ledger.ResultNotCalled {
-		attempt.Wait = max(attempt.Wait, d.pause(claimed, attempt.Finished))
+		attempt.Wait = max(attempt.Wait, d.waitUncalled(claimed, attempt.Finished))
 	}
-	attempt.Wait = max(attempt.Wait, v.slot.over(attempt.Outcome, attempt.Wait))
+	attempt.Wait = max(attempt.Wait, t.slot.finish(attempt.Outcome, attempt.Wait))
 
 	settled, late, err := d.settle(ctx, claimed, attempt, rules)
 	if err != nil {
 		return ledger.Reply{}, err
 	}
-	reply := ledger.ReplyFor(settled, seen.ledgerTime(d.Clock()))
+	reply := ledger.ReplyFor(settled, snap.ledgerTime(d.Clock()))
 	reply.Reason = late
 	reply.Outcome = &attempt.Outcome
-	reply.Took.Call = finished.Sub(started)
-	return d.told(ctx, v, reply), nil
+	reply.Durations.Call = finished.Sub(started)
+	return d.finishReply(ctx, t, reply), nil
 }
 
-// send hands the frozen content to the provider. It looks at the clock once more right before: past the
-// deadline nothing is dialled.
-func (d *Desk) send(ctx context.Context, v *visit, e ledger.Entry, deadline time.Time) (o ledger.Outcome) {
-	payload, err := d.payload(ctx, v, e)
+// send calls the provider with the stored content. It checks the clock once more right before: past the deadline
+// nothing is dialled.
+func (d *Deliverer) send(ctx context.Context, t *task, e ledger.Entry, deadline time.Time) (o ledger.Outcome) {
+	payload, err := d.payload(ctx, t, e)
 	if err != nil {
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: "payload_unread"}
 	}
@@ -54,7 +54,7 @@ func (d *Desk) send(ctx context.Context, v *visit, e ledger.Entry, deadline time
 	defer cancel()
 	defer func() {
 		if recover() != nil {
-			o = ledger.Outcome{Result: ledger.ResultUnknown, Cause: "panic"} // it may have been past the wire
+			o = ledger.Outcome{Result: ledger.ResultUnknown, Cause: "panic"} // the request may have been sent
 		}
 	}()
 	return d.Sender.Send(ctx, e.Provider, ledger.Shipment{
@@ -64,75 +64,77 @@ func (d *Desk) send(ctx context.Context, v *visit, e ledger.Entry, deadline time
 	})
 }
 
-// payload is the content that came first: what this visit brought where it brought the entry into
-// being, else what the ledger keeps.
-func (d *Desk) payload(ctx context.Context, v *visit, e ledger.Entry) (ledger.Payload, error) {
-	if v.before.Absent() && v.Payload != nil && e.Version == 1 {
-		return *v.Payload, nil
+// payload returns the content that the entry was created with: the task's own if this task inserted the entry,
+// otherwise what the ledger stores.
+func (d *Deliverer) payload(ctx context.Context, t *task, e ledger.Entry) (ledger.Payload, error) {
+	if t.first.Absent() && t.Payload != nil && e.Version == 1 {
+		return *t.Payload, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return d.Archive.Payload(ctx, e.Identity)
+	return d.Payloads.Payload(ctx, e.Identity)
 }
 
-// settle records what the attempt proved, and does not give up before settleFor: until it stands, the
-// lease and then doubt speak for the attempt. late says what it meant where the entry had moved on.
-func (d *Desk) settle(ctx context.Context, held ledger.Entry, a ledger.Attempt, rules ledger.Rules) (_ ledger.Entry, late ledger.Reason, _ error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+// settle records the outcome of an attempt, and keeps trying until settleTimeout: until the outcome is recorded, the
+// lease, and after it the entry's doubt, stand for the attempt. If the entry has moved on meanwhile, late is the
+// reason under which the outcome was recorded.
+func (d *Deliverer) settle(ctx context.Context, claimed ledger.Entry, a ledger.Attempt, rules ledger.Rules) (_ ledger.Entry, late ledger.Reason, _ error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	change := ledger.Settle(held, a, rules, a.Finished)
+	change := ledger.Settle(claimed, a, rules, a.Finished)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		stands, err := d.swap(ctx, change)
+		stored, err := d.update(ctx, change)
 		if err == nil {
-			return stands, d.tellLate(change), nil
+			return stored, d.reportLate(change), nil
 		}
-		if done := wait(ctx, pause); done != nil {
-			return ledger.Entry{}, "", fmt.Errorf("deliver: an attempt is not settled: %w", errors.Join(err, done))
+		if ctxErr := sleep(ctx, pause); ctxErr != nil {
+			return ledger.Entry{}, "", fmt.Errorf("deliver: settling an attempt failed: %w", errors.Join(err, ctxErr))
 		}
-		seen, err := d.read(ctx, held.Identity)
+		snap, err := d.load(ctx, claimed.Identity)
 		if err != nil {
-			continue // the same change again: its version guards it
+			continue // repeat the same change: its version guards it
 		}
-		if seen.entry.State == ledger.Sending && seen.entry.Holder == a.Holder {
-			change = ledger.Settle(seen.entry, a, rules, seen.now) // a cancel came, or the write did not happen
+		if snap.entry.State == ledger.Sending && snap.entry.Holder == a.Holder {
+			change = ledger.Settle(snap.entry, a, rules, snap.now) // a cancel was written, or our write did not happen
 			continue
 		}
-		if recorded, err := d.recorded(ctx, held.Identity, a.Holder); err == nil && recorded {
-			return seen.entry, "", nil
+		if recorded, err := d.recorded(ctx, claimed.Identity, a.Holder); err == nil && recorded {
+			return snap.entry, "", nil
 		} else if err == nil {
-			change = ledger.Late(seen.entry, a)
+			change = ledger.SettleLate(snap.entry, a)
 		}
 	}
 }
 
-// recorded tells whether the holder's own line stands in the timeline: then the write happened, and
-// only its reply was lost. A lapse is somebody else's line about it.
-func (d *Desk) recorded(ctx context.Context, id ledger.Identity, holder string) (bool, error) {
+// recorded reports whether the timeline has an event of this holder: then the write happened, and only its reply was
+// lost. A lease-expired event names the holder, but was written by others.
+func (d *Deliverer) recorded(ctx context.Context, id ledger.Identity, holder string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	timeline, err := d.Archive.Timeline(ctx, id)
+	timeline, err := d.Payloads.Timeline(ctx, id)
 	if err != nil {
 		return false, err
 	}
-	for _, line := range timeline {
-		if line.Holder == holder && line.Kind != ledger.EventLapse {
+	for _, event := range timeline {
+		if event.Holder == holder && event.Kind != ledger.EventLeaseExpired {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// tellLate tells the watcher what a late holder recorded, and answers its reason; empty for any other change.
-func (d *Desk) tellLate(c ledger.Change) ledger.Reason {
+// reportLate reports what a late holder recorded to OnLate, and returns its reason; empty for any other change.
+func (d *Deliverer) reportLate(c ledger.Change) ledger.Reason {
 	if c.Event == nil || c.Event.Kind != ledger.EventLate {
 		return ""
 	}
-	d.Late(string(c.Event.Reason))
+	d.OnLate(string(c.Event.Reason))
 	return c.Event.Reason
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
+// sleep waits for a duration, or returns ctx's error when ctx ends first.
+func sleep(ctx context.Context, duration time.Duration) error {
+	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

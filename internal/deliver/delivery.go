@@ -12,234 +12,238 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// Deliver takes one delivery of a broker. An error means that the ledger could not be reached: nothing
-// is known to be recorded, and the broker has to come back.
-func (d *Desk) Deliver(ctx context.Context, del ledger.Delivery) (ledger.Reply, error) {
+// Deliver processes one delivery of a broker. An error means that the ledger could not be reached: nothing is known
+// to be recorded, and the broker has to deliver again.
+func (d *Deliverer) Deliver(ctx context.Context, del ledger.Delivery) (ledger.Reply, error) {
 	source := d.Sources[del.Source]
-	v := visit{Visit: ledger.Visit{
-		Origin: ledger.OriginPush, Source: del.Source, Message: del.MessageID, Count: del.Count,
-		GaveUp: source.DeadLetters, GaveUpBy: del.GaveUpBy,
+	t := task{Trigger: ledger.Trigger{
+		Origin: ledger.OriginPush, Source: del.Source, MessageID: del.MessageID, DeliveryCount: del.DeliveryCount,
+		DeadLettered: source.DeadLetters, DeadLetteredBy: del.DeadLetteredBy,
 	}}
-	v.bringsDelivery(del)
-	return d.within(ctx, source.AnswerWithin, v)
+	t.withDelivery(del)
+	return d.processWithin(ctx, source.AnswerWithin, t)
 }
 
-// Reread parses once more what could not be read, as a new delivery that the ledger brings on; by is the person
-// and redrive the batch that want it. It answers the entry that stands for it then, or what is still wrong.
-func (d *Desk) Reread(ctx context.Context, dead ledger.Entry, raw []byte, by, redrive string) (ledger.Entry, []string, error) {
-	d.underway.Add(1)
-	defer d.underway.Done()
+// Request processes one reminder of an API caller. The trace is not used here: it is for decorators of this method.
+func (d *Deliverer) Request(ctx context.Context, caller string, r reminder.Reminder, _ ledger.Trace) (ledger.Reply, error) {
+	t := task{Trigger: ledger.Trigger{Origin: ledger.OriginAPI, Source: caller}}
+	t.withReminder(r, policy.Arrival{Source: caller})
+	return d.processWithin(ctx, d.Callers.AnswerWithin, t)
+}
+
+// Process processes an entry that is due, or whose lease has expired.
+func (d *Deliverer) Process(ctx context.Context, id ledger.Identity) (ledger.Reply, error) {
+	d.inFlight.Add(1)
+	defer d.inFlight.Done()
+	return d.process(context.WithoutCancel(ctx), task{Trigger: ledger.Trigger{Origin: ledger.OriginWorker}, id: id})
+}
+
+// Reparse parses a malformed dead letter again, as a new delivery that the ledger's worker sends. The actor is the
+// operator, and the redrive the batch, that asked for it. It returns the entry of the reparsed message, or the
+// faults that the message still has.
+func (d *Deliverer) Reparse(ctx context.Context, dead ledger.Entry, raw []byte, actor, redriveID string) (ledger.Entry, []string, error) {
+	d.inFlight.Add(1)
+	defer d.inFlight.Done()
 	r, err := reminder.Parse(raw)
 	if err != nil {
 		return ledger.Entry{}, faultsOf(err), nil
 	}
-	v := visit{Visit: ledger.Visit{Origin: ledger.OriginRedrive, Source: by, Message: redrive}}
-	v.brings(r, policy.Arrival{Source: dead.Source, Published: dead.Published})
-	reply, err := d.attend(context.WithoutCancel(ctx), v)
+	t := task{Trigger: ledger.Trigger{Origin: ledger.OriginRedrive, Source: actor, MessageID: redriveID}}
+	t.withReminder(r, policy.Arrival{Source: dead.Source, Published: dead.Published})
+	reply, err := d.process(context.WithoutCancel(ctx), t)
 	if err == nil && reply.Conflict {
-		return ledger.Entry{}, []string{"another content stands under this identity"}, nil // it will not be sent
+		return ledger.Entry{}, []string{"other content is stored under this identity"}, nil // it will not be sent
 	}
 	return reply.Entry, nil, err
 }
 
-// Request takes one reminder from a caller of the API; trace is for those who watch.
-func (d *Desk) Request(ctx context.Context, caller string, r reminder.Reminder, _ ledger.Trace) (ledger.Reply, error) {
-	v := visit{Visit: ledger.Visit{Origin: ledger.OriginAPI, Source: caller}}
-	v.brings(r, policy.Arrival{Source: caller})
-	return d.within(ctx, d.Callers.AnswerWithin, v)
-}
-
-// Visit looks after an entry that is due, or whose holder has gone silent.
-func (d *Desk) Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, error) {
-	d.underway.Add(1)
-	defer d.underway.Done()
-	return d.attend(context.WithoutCancel(ctx), visit{Visit: ledger.Visit{Origin: ledger.OriginWorker}, id: id})
-}
-
-// attend walks one visit to its end: read, decide, do, until there is nothing left but to call or to
-// answer.
-func (d *Desk) attend(ctx context.Context, v visit) (_ ledger.Reply, err error) {
-	defer survive(&err)
-	v.facts.Holder = d.Token()
-	defer v.slot.giveBack()
-	var seen reading
-	for range maxPasses {
-		if d.Clock().Sub(seen.begun) >= d.Margin { // too old to go by, or none
-			if seen, err = d.look(ctx, &v); err != nil {
+// process carries one task through to its reply. Each iteration works on a snapshot of the entry, loaded unless the one
+// at hand is recent enough, and takes one step: if this task holds the claim, it makes the call; otherwise it does what
+// package ledger decides. A claim is an insert or update that makes this task the holder, so a call always follows a
+// committed claim. After a lost race or a failed write the entry is loaded again and decided on anew.
+func (d *Deliverer) process(ctx context.Context, t task) (_ ledger.Reply, err error) {
+	defer recoverPanic(&err)
+	t.facts.Holder = d.Token()
+	defer t.slot.releaseUnused()
+	var snap snapshot
+	for range maxIterations {
+		if d.Clock().Sub(snap.started) >= d.Margin { // too old to decide on, or not loaded yet
+			if snap, err = d.loadWithRetry(ctx, &t); err != nil {
 				return ledger.Reply{}, err
 			}
 		}
 		switch {
-		case v.holds(seen.entry):
-			return d.call(ctx, &v, seen)
-		case v.failures == maxFailures:
-			return ledger.Reply{}, v.failure
+		case t.isHolder(snap.entry):
+			return d.call(ctx, &t, snap) // claimed and committed: send and settle
+		case t.failures == maxFailures:
+			return ledger.Reply{}, t.failure
 		}
-		switch step := d.decide(&v, seen); step.Verb {
-		case ledger.Answer:
-			return d.answer(ctx, &v, seen, step), nil
-		case ledger.AskRelevance:
-			v.facts.Relevance = d.Relevance.Ask(ctx, v.subject(seen.entry))
-		case ledger.TakeSlot:
-			v.facts.Slot = d.take(ctx, &v, step.Provider)
-		case ledger.Create:
-			seen = v.put(ctx, d.create, step.Change, seen)
-			if !seen.entry.Absent() && !v.holds(seen.entry) {
-				return d.answer(ctx, &v, seen, ledger.Step{}), nil // born at rest: others bring it on
+		switch step := d.decide(&t, snap); step.Action {
+		case ledger.ActionDone:
+			return d.reply(ctx, &t, snap, step), nil
+		case ledger.ActionCheckRelevance:
+			t.facts.Relevance = d.Relevance.Check(ctx, t.entry(snap.entry))
+		case ledger.ActionAcquireSlot:
+			t.facts.Slot = d.acquireSlot(ctx, &t, step.Provider)
+		case ledger.ActionInsert:
+			snap = t.write(ctx, d.insert, step.Change, snap)
+			if !snap.entry.Absent() && !t.isHolder(snap.entry) {
+				return d.reply(ctx, &t, snap, ledger.Step{}), nil // inserted without a claim: nothing to send now
 			}
-		case ledger.Swap:
-			if seen = v.put(ctx, d.swap, step.Change, seen); !v.holds(seen.entry) {
-				seen = reading{} // meet what it has become, by a newer now
+		case ledger.ActionUpdate:
+			if snap = t.write(ctx, d.update, step.Change, snap); !t.isHolder(snap.entry) {
+				snap = snapshot{} // decide on what it has become, by a newer now
 			}
 		}
 	}
-	return ledger.Reply{}, fmt.Errorf("%w: %s", errRestless, v.id.EntryID())
+	return ledger.Reply{}, fmt.Errorf("%w: %s", errContended, t.id.EntryID())
 }
 
-// errRestless : others, or a ledger that fails half of the time, moved the entry at every reading.
-var errRestless = errors.New("deliver: the entry moved on at every reading")
+// errContended is returned when the entry changed at every iteration, because of other writers or of a ledger that
+// fails half of the time.
+var errContended = errors.New("deliver: the entry changed at every iteration")
 
-// survive turns a panic of ours into a failed visit: one message must not end a process that holds others
-// in flight. Its value is left out, since nobody knows what it shows.
-func survive(err *error) {
+// recoverPanic turns a panic of our own code into a failed task: one message must not end a process that holds others
+// in flight. The panic's value is left out, since it may contain anything.
+func recoverPanic(err *error) {
 	if cause := recover(); cause != nil {
 		*err = fmt.Errorf("deliver: panic of type %T\n%s", cause, debug.Stack())
 	}
 }
 
-// reading is an entry and the ledger's now, read together after begun. Deadlines count from begun, so
-// that the time the reading took is never added to anybody's budget. The zero reading is no reading.
-type reading struct {
+// snapshot is an entry and the ledger's now, loaded together after started. Deadlines count from started, so that the
+// time that loading took is never added to anyone's budget. The zero snapshot is one that was not loaded.
+type snapshot struct {
 	entry    ledger.Entry
-	now      time.Time
-	begun    time.Time
-	failover ledger.Failover // of the database that it came from
+	now      time.Time       // of the ledger's clock
+	started  time.Time       // of the local clock
+	failover ledger.Failover // of the database that it was loaded from
 }
 
-// ledgerTime is the ledger's clock at a local instant, as well as the reading tells: ahead of it by no more
-// than the reading took, so that a window or a deadline ends early rather than late.
-func (r reading) ledgerTime(at time.Time) time.Time { return r.now.Add(at.Sub(r.begun)) }
+// ledgerTime returns the ledger's clock at a local instant, as estimated from the snapshot: it is ahead of that clock
+// by no more than loading took, so that a window or a deadline ends early rather than late.
+func (s snapshot) ledgerTime(at time.Time) time.Time { return s.now.Add(at.Sub(s.started)) }
 
-// look reads the entry for a visit. After a write that failed it does not give up before a lease is over:
-// a claim of ours may stand, and whoever leaves it leaves a doubt.
-func (d *Desk) look(ctx context.Context, v *visit) (reading, error) {
+// loadWithRetry loads the entry for a task. After a failed write it keeps trying for as long as a lease: a claim of
+// this task may be committed, and giving it up leaves the entry in doubt.
+func (d *Deliverer) loadWithRetry(ctx context.Context, t *task) (snapshot, error) {
 	for waited := time.Duration(0); ; waited += time.Second {
-		seen, err := d.read(ctx, v.id)
+		snap, err := d.load(ctx, t.id)
 		if err == nil {
-			v.meets(seen.entry)
-			return seen, nil
+			t.noteFirst(snap.entry)
+			return snap, nil
 		}
-		if v.failures == 0 || waited >= d.Lease || wait(ctx, time.Second) != nil {
-			return reading{}, err
+		if t.failures == 0 || waited >= d.Lease || sleep(ctx, time.Second) != nil {
+			return snapshot{}, err
 		}
 	}
 }
 
-func (d *Desk) read(ctx context.Context, id ledger.Identity) (reading, error) {
+func (d *Deliverer) load(ctx context.Context, id ledger.Identity) (snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	begun := d.Clock()
-	seen, err := d.Ledger.Load(ctx, id)
+	started := d.Clock()
+	loaded, err := d.Ledger.Load(ctx, id)
 	if err != nil {
-		return reading{}, fmt.Errorf("deliver: read: %w", err)
+		return snapshot{}, fmt.Errorf("deliver: load: %w", err)
 	}
-	failover, err := d.Epochs.Failover(ctx, seen.Epoch)
+	failover, err := d.Failovers.Failover(ctx, loaded.Epoch)
 	if err != nil {
-		return reading{}, fmt.Errorf("deliver: what the ledger may have forgotten: %w", err)
+		return snapshot{}, fmt.Errorf("deliver: check for a failover: %w", err)
 	}
-	return reading{entry: seen.Entry, now: seen.Now, begun: begun, failover: failover}, nil
+	return snapshot{entry: loaded.Entry, now: loaded.Now, started: started, failover: failover}, nil
 }
 
-// decide asks the heart what to do next, by all that is known now.
-func (d *Desk) decide(v *visit, seen reading) ledger.Step {
-	if seen.entry.Absent() {
-		v.born(d, seen.now)
+// decide returns the next step that package ledger decides on, by all that is known now.
+func (d *Deliverer) decide(t *task, snap snapshot) ledger.Step {
+	if snap.entry.Absent() {
+		t.prepareNewEntry(d, snap.now)
 	}
-	subject := v.subject(seen.entry)
-	v.facts.Wait = d.pause(subject, seen.now)
-	v.facts.Admission = v.verdict
-	if v.verdict.Refusal == "" {
-		v.facts.Admission = policy.Admit(subject, v.NotYet, d.Memory, seen.now)
+	subject := t.entry(snap.entry)
+	t.facts.Wait = d.waitUncalled(subject, snap.now)
+	t.facts.Admission = t.rejection
+	if t.rejection.State == "" {
+		t.facts.Admission = policy.Admit(subject, t.NotBefore, d.Memory, snap.now)
 	}
-	rules := d.rulesFor(subject, v.Visit)
-	rules.Failover = seen.failover
-	return ledger.Meet(seen.entry, v.Visit, v.facts, rules, seen.now)
+	rules := d.rulesFor(subject, t.Trigger)
+	rules.Failover = snap.failover
+	return ledger.Decide(snap.entry, t.Trigger, t.facts, rules, snap.now)
 }
 
-// pause is how long to wait where no attempt was made: the longer it has lasted, the longer.
-func (d *Desk) pause(e ledger.Entry, now time.Time) time.Duration {
+// waitUncalled returns how long to wait if no call was made. The wait grows with the entry's age.
+func (d *Deliverer) waitUncalled(e ledger.Entry, now time.Time) time.Duration {
 	age := time.Duration(0)
 	if !e.Absent() {
 		age = now.Sub(e.FirstSeen)
 	}
-	return policy.Pause(d.typeOf(e).Backoff, age, d.Draw())
+	return policy.UncalledWait(d.typeOf(e).Backoff, age, d.Random())
 }
 
-// put writes what was decided. What stands keeps the times of the reading that it was decided on, since
-// that is where a call's deadline counts from. After any error it is read again: that also tells whether
-// a write happened whose reply was lost.
-func (v *visit) put(ctx context.Context, write func(context.Context, ledger.Change) (ledger.Entry, error), c ledger.Change, seen reading) reading {
-	stands, err := write(ctx, c)
+// write writes a change and returns the new snapshot. It keeps the times of the snapshot that was decided on, since
+// the call's deadline counts from those. After any error it returns the zero snapshot, so that the entry is loaded
+// again: that also shows whether a write happened whose reply was lost.
+func (t *task) write(ctx context.Context, write func(context.Context, ledger.Change) (ledger.Entry, error), c ledger.Change, snap snapshot) snapshot {
+	stored, err := write(ctx, c)
 	switch {
 	case err == nil:
-		v.facts.Counted = true
-		return reading{entry: stands, now: seen.now, begun: seen.begun, failover: seen.failover}
+		t.facts.Counted = true
+		return snapshot{entry: stored, now: snap.now, started: snap.started, failover: snap.failover}
 	case !errors.Is(err, ledger.ErrStale) && !errors.Is(err, ledger.ErrExists):
-		v.failures++
-		v.failure = fmt.Errorf("deliver: write: %w", err)
+		t.failures++
+		t.failure = fmt.Errorf("deliver: write: %w", err)
 	}
-	return reading{}
+	return snapshot{}
 }
 
-func (d *Desk) create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+func (d *Deliverer) insert(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return d.Ledger.Create(ctx, c)
+	return d.Ledger.Insert(ctx, c)
 }
 
-func (d *Desk) swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+func (d *Deliverer) update(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return d.Ledger.Swap(ctx, c)
+	return d.Ledger.Update(ctx, c)
 }
 
-// take waits for a slot, but not for long: a queue in memory is no place for a backlog.
-func (d *Desk) take(ctx context.Context, v *visit, provider string) ledger.Slot {
-	v.slot.giveBack()
-	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+// acquireSlot waits for a slot, but not for long: a backlog belongs in the ledger, not in a queue in memory.
+func (d *Deliverer) acquireSlot(ctx context.Context, t *task, provider string) ledger.Slot {
+	t.slot.releaseUnused()
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
-	taken, done := d.Slots.Take(ctx, provider)
-	v.slot.done = done
-	taken.Wait = policy.Lifted(taken.Wait, d.Draw()) // a gate opens for all; they need not come back together
-	return taken
+	acquired, release := d.Slots.Acquire(ctx, provider)
+	t.slot.release = release
+	acquired.Wait = policy.SpreadReopening(acquired.Wait, d.Random()) // a gate opens for all entries; they must not return all at once
+	return acquired
 }
 
-// answer tells what follows from where the entry stands, when nobody was called.
-func (d *Desk) answer(ctx context.Context, v *visit, seen reading, step ledger.Step) ledger.Reply {
-	reply := ledger.ReplyFor(seen.entry, seen.now)
+// reply returns the reply that follows from the entry's state, for a task that made no call.
+func (d *Deliverer) reply(ctx context.Context, t *task, snap snapshot, step ledger.Step) ledger.Reply {
+	reply := ledger.ReplyFor(snap.entry, snap.now)
 	reply.Reason = step.Reason
 	if step.Wait > 0 {
 		reply.RetryAfter = ledger.ClampRetryAfter(step.Wait)
 	}
-	reply.Duplicate = !v.facts.Counted
-	return d.told(ctx, v, reply)
+	reply.Duplicate = !t.facts.Counted
+	return d.finishReply(ctx, t, reply)
 }
 
-// told completes a reply with what the visit met on its way.
-func (d *Desk) told(ctx context.Context, v *visit, reply ledger.Reply) ledger.Reply {
-	reply.Before, reply.Faults = v.before.State, v.faults
-	if reply.Conflict = reply.Entry.Conflicts(v.contentHash); reply.Conflict {
-		d.recordConflict(ctx, v)
+// finishReply adds what the task found out on the way, and records a content conflict.
+func (d *Deliverer) finishReply(ctx context.Context, t *task, reply ledger.Reply) ledger.Reply {
+	reply.Before, reply.Faults = t.first.State, t.faults
+	if reply.Conflict = reply.Entry.Conflicts(t.contentHash); reply.Conflict {
+		d.recordConflict(ctx, t)
 	}
 	return reply
 }
 
-// recordConflict keeps the other content's hash. Losing it would not change what is sent, so a ledger
-// that fails here does not fail the delivery.
-func (d *Desk) recordConflict(ctx context.Context, v *visit) {
+// recordConflict stores the other content's hash. Losing it would not change what is sent, so a ledger that fails
+// here does not fail the delivery.
+func (d *Deliverer) recordConflict(ctx context.Context, t *task) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	_, _ = d.Archive.RecordConflict(ctx, ledger.Conflict{
-		Identity: v.id, ContentHash: v.contentHash, Source: v.Source, MessageID: v.Message,
+	_, _ = d.Payloads.RecordConflict(ctx, ledger.Conflict{
+		Identity: t.id, ContentHash: t.contentHash, Source: t.Source, MessageID: t.MessageID,
 	})
 }

@@ -9,38 +9,37 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sendonce/sendonce/internal/deliver"
 	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+func bubble(t *testing.T, f func(t *testing.T, h *harness)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t)) })
+	synctest.Test(t, func(t *testing.T) { f(t, newHarness(t)) })
 }
 
-func TestASecondDeliveryIsAnsweredFromTheLedger(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		first := w.push("queue", message("seat_expiring", "ada@example.org"))
-		second := w.push("queue", message("seat_expiring", "ada@example.org"))
+func TestDeliver_SecondDeliveryIsAnsweredFromLedger(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		first := h.push("queue", message("seat_expiring", "ada@example.org"))
+		second := h.push("queue", message("seat_expiring", "ada@example.org"))
 		if !first.Ack || first.Outcome == nil || first.Duplicate || first.Entry.Receipt != "r-1" {
 			t.Errorf("first reply: %+v", first)
 		}
 		if !second.Ack || second.Outcome != nil || !second.Duplicate || second.Before != ledger.Sent {
 			t.Errorf("second reply: %+v", second)
 		}
-		if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); e.Version != 2 || e.Attempts != 1 {
-			t.Errorf("a happy delivery is two writes and one attempt, got version %d, attempts %d", e.Version, e.Attempts)
+		if e := h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted); e.Version != 2 || e.Attempts != 1 {
+			t.Errorf("version %d, attempts %d; a delivery without failures is two writes and one attempt", e.Version, e.Attempts)
 		}
-		if n := w.callCount(); n != 1 {
+		if n := h.callCount(); n != 1 {
 			t.Errorf("calls = %d, want 1", n)
 		}
 	})
 }
 
-func TestTwinsCallOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.send = func(context.Context, ledger.Shipment) ledger.Outcome {
+func TestDeliver_ConcurrentDuplicatesCallOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.send = func(context.Context, ledger.Shipment) ledger.Outcome {
 			time.Sleep(3 * time.Second)
 			return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
 		}
@@ -49,7 +48,7 @@ func TestTwinsCallOnce(t *testing.T) {
 		acks, nacks := 0, 0
 		for range 64 {
 			twins.Go(func() {
-				reply, err := w.desk.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")})
+				reply, err := h.deliverer.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")})
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -65,104 +64,104 @@ func TestTwinsCallOnce(t *testing.T) {
 			})
 		}
 		twins.Wait()
-		if acks != 1 || nacks != 63 || w.callCount() != 1 {
-			t.Errorf("acks %d, nacks %d, calls %d; want 1, 63, 1", acks, nacks, w.callCount())
+		if acks != 1 || nacks != 63 || h.callCount() != 1 {
+			t.Errorf("acks %d, nacks %d, calls %d; want 1, 63, 1", acks, nacks, h.callCount())
 		}
 	})
 }
 
-func TestNothingIsCalledBeforeTheClaimIsCommitted(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.send = func(_ context.Context, s ledger.Shipment) ledger.Outcome {
-			if e := w.entry(s.Identity); e.State != ledger.Sending || e.Fingerprint != "mail-1" {
-				t.Errorf("at the call the ledger holds %s, fingerprint %q", e.State, e.Fingerprint)
+func TestClaim_NothingIsCalledBeforeItIsCommitted(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.send = func(_ context.Context, s ledger.Shipment) ledger.Outcome {
+			if e := h.entry(s.Identity); e.State != ledger.Sending || e.Fingerprint != "mail-1" {
+				t.Errorf("at the call the stored entry is %s, fingerprint %q", e.State, e.Fingerprint)
 			}
 			return ledger.Outcome{Result: ledger.ResultAccepted}
 		}
-		w.ledger.before = func(verb string) error {
-			if verb == "create" {
+		h.ledger.before = func(op string) error {
+			if op == "insert" {
 				return errLost
 			}
 			return nil
 		}
-		if _, err := w.desk.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil {
-			t.Error("a ledger that takes no claim must fail the delivery")
+		if _, err := h.deliverer.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil {
+			t.Error("a claim that cannot be stored must fail the delivery")
 		}
-		if w.callCount() != 0 {
+		if h.callCount() != 0 {
 			t.Error("called without a claim")
 		}
-		w.ledger.before = nil
-		w.push("queue", message("seat_expiring", "a@b.example"))
-		if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); e.Missing != ledger.MissingUnread {
-			t.Errorf("accepted without a readable receipt: missing = %q", e.Missing)
+		h.ledger.before = nil
+		h.push("queue", message("seat_expiring", "a@b.example"))
+		if e := h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted); e.ReceiptMissing != ledger.MissingUnreadable {
+			t.Errorf("accepted without a readable receipt: missing = %q", e.ReceiptMissing)
 		}
 	})
 }
 
-func TestAnUnreachableLedgerFailsTheDelivery(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.ledger.before = func(string) error { return errLost }
-		if reply, err := w.desk.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); !errors.Is(err, errLost) || reply.Ack {
+func TestDeliver_UnreachableLedgerFailsDelivery(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.ledger.before = func(string) error { return errLost }
+		if reply, err := h.deliverer.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); !errors.Is(err, errLost) || reply.Ack {
 			t.Errorf("reply %+v, error %v", reply, err)
 		}
 	})
 }
 
-func TestALostReplyToTheClaimCostsNoSecondCall(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.ledger.after = once("create", 1)
-		if reply := w.push("queue", message("seat_expiring", "a@b.example")); !reply.Ack {
+func TestClaim_LostReplyCausesNoSecondCall(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.ledger.after = once("insert", 1)
+		if reply := h.push("queue", message("seat_expiring", "a@b.example")); !reply.Ack {
 			t.Errorf("reply: %+v", reply)
 		}
-		if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); w.callCount() != 1 || e.Version != 2 {
-			t.Errorf("calls %d, version %d", w.callCount(), e.Version)
+		if e := h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted); h.callCount() != 1 || e.Version != 2 {
+			t.Errorf("calls %d, version %d", h.callCount(), e.Version)
 		}
 	})
 }
 
-func TestALostReplyToTheSettleIsRecordedOnce(t *testing.T) {
+func TestSettle_LostReplyIsRecordedOnce(t *testing.T) {
 	for _, lost := range []int{1, 2, 5} {
-		bubble(t, func(t *testing.T, w *world) {
-			w.ledger.after = once("swap", lost)
-			if reply := w.push("queue", message("seat_expiring", "a@b.example")); !reply.Ack {
+		bubble(t, func(t *testing.T, h *harness) {
+			h.ledger.after = once("update", lost)
+			if reply := h.push("queue", message("seat_expiring", "a@b.example")); !reply.Ack {
 				t.Errorf("reply: %+v", reply)
 			}
-			w.wants(rem1, ledger.Sent, ledger.ReasonAccepted)
-			if lines := w.timeline(rem1); len(lines) != 1 || w.callCount() != 1 || len(w.late) != 0 {
-				t.Errorf("%d lines, %d calls, late %v; want 1, 1, none", len(lines), w.callCount(), w.late)
+			h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted)
+			if events := h.timeline(rem1); len(events) != 1 || h.callCount() != 1 || len(h.late) != 0 {
+				t.Errorf("%d events, %d calls, late %v; want 1, 1, none", len(events), h.callCount(), h.late)
 			}
 		})
 	}
 }
 
-func TestAnOutcomeOutlivesALedgerThatIsAway(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+func TestSettle_OutcomeOutlivesUnreachableLedger(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
 		away := time.Now().Add(time.Hour)
-		w.send = func(context.Context, ledger.Shipment) ledger.Outcome {
+		h.send = func(context.Context, ledger.Shipment) ledger.Outcome {
 			away = time.Now().Add(20 * time.Second)
 			return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "kept"}
 		}
-		w.ledger.before = func(verb string) error {
-			if w.callCount() > 0 && time.Now().Before(away) {
+		h.ledger.before = func(op string) error {
+			if h.callCount() > 0 && time.Now().Before(away) {
 				return errLost
 			}
 			return nil
 		}
-		if _, err := w.desk.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil {
-			t.Error("while the ledger is away nothing may be acked")
+		if _, err := h.deliverer.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil {
+			t.Error("nothing may be acked while the ledger is unreachable")
 		}
-		if err := w.desk.Wait(t.Context()); err != nil {
+		if err := h.deliverer.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); e.Receipt != "kept" {
+		if e := h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted); e.Receipt != "kept" {
 			t.Errorf("receipt %q", e.Receipt)
 		}
 	})
 }
 
-func TestABrokerThatHangsUpDoesNotCostTheRecord(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.send = func(ctx context.Context, _ ledger.Shipment) ledger.Outcome {
+func TestDeliver_BrokerHangUpKeepsTheRecord(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.send = func(ctx context.Context, _ ledger.Shipment) ledger.Outcome {
 			select {
 			case <-time.After(8 * time.Second):
 				return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
@@ -172,235 +171,181 @@ func TestABrokerThatHangsUpDoesNotCostTheRecord(t *testing.T) {
 		}
 		ctx, hangUp := context.WithTimeout(t.Context(), 5*time.Second)
 		defer hangUp()
-		reply, err := w.desk.Deliver(ctx, ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")})
+		reply, err := h.deliverer.Deliver(ctx, ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")})
 		if err != nil || reply.Ack || !reply.InFlight {
 			t.Errorf("reply %+v, error %v", reply, err)
 		}
-		_ = w.desk.Wait(t.Context())
-		w.wants(rem1, ledger.Sent, ledger.ReasonAccepted)
+		_ = h.deliverer.Wait(t.Context())
+		h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted)
 		for range 3 {
-			if again := w.push("queue", message("seat_expiring", "a@b.example")); !again.Ack {
+			if again := h.push("queue", message("seat_expiring", "a@b.example")); !again.Ack {
 				t.Errorf("redelivery: %+v", again)
 			}
 		}
-		if w.callCount() != 1 {
-			t.Errorf("calls = %d", w.callCount())
+		if h.callCount() != 1 {
+			t.Errorf("calls = %d", h.callCount())
 		}
 	})
 }
 
-func TestWherePatienceEndsFirstTheSendGoesOn(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.send = func(context.Context, ledger.Shipment) ledger.Outcome {
+func TestDeliver_SendContinuesAfterAnswerTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.send = func(context.Context, ledger.Shipment) ledger.Outcome {
 			time.Sleep(9500 * time.Millisecond)
 			return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
 		}
-		begun := time.Now()
-		reply := w.push("queue", message("seat_expiring", "a@b.example"))
-		if took := time.Since(begun); reply.Ack || !reply.InFlight || took != 9*time.Second {
-			t.Errorf("answered after %v: %+v", took, reply)
+		started := time.Now()
+		reply := h.push("queue", message("seat_expiring", "a@b.example"))
+		if took := time.Since(started); reply.Ack || !reply.InFlight || took != 9*time.Second {
+			t.Errorf("replied after %v: %+v", took, reply)
 		}
-		_ = w.desk.Wait(t.Context())
-		w.wants(rem1, ledger.Sent, ledger.ReasonAccepted)
+		_ = h.deliverer.Wait(t.Context())
+		h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted)
 	})
 }
 
-func TestAHolderThatWakesUpTooLateDoesNotCall(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.ledger.after = func(verb string) error {
-			if verb == "create" {
-				time.Sleep(28 * time.Second) // paused: past lease less margin
-			}
-			return nil
-		}
-		w.options.Sources["queue"] = deliver.Source{RetriesBy: ledger.OwnerBroker, TakeoverAfter: time.Minute, AnswerWithin: time.Hour}
-		w.desk = deliver.New(w.options)
-		reply := w.push("queue", message("seat_expiring", "a@b.example"))
-		if e := w.wants(rem1, ledger.Waiting, ledger.ReasonNotCalled); reply.Ack || w.callCount() != 0 || e.Attempts != 0 || e.Spent != 0 || e.InDoubt() {
-			t.Errorf("calls %d, entry %+v", w.callCount(), e)
-		}
-	})
-}
-
-func TestTheCallsDeadlineIsTheEarliestOfAll(t *testing.T) {
-	deadlines := map[string]struct {
-		raw  string
-		want time.Duration
-	}{
-		"timeout":                 {`"x": 0`, 10 * time.Second},
-		"the reminder's deadline": {`"deadline"`, 4 * time.Second},
-	}
-	for name, tc := range deadlines {
-		bubble(t, func(t *testing.T, w *world) {
-			var left time.Duration
-			w.send = func(ctx context.Context, _ ledger.Shipment) ledger.Outcome {
-				deadline, _ := ctx.Deadline()
-				left = time.Until(deadline)
-				return ledger.Outcome{Result: ledger.ResultAccepted}
-			}
-			raw := string(message("seat_expiring", "a@b.example"))
-			if strings.Contains(tc.raw, "deadline") {
-				raw = strings.Replace(raw, `"type"`, `"deadline": "`+time.Now().Add(4*time.Second).UTC().Format(time.RFC3339Nano)+`", "type"`, 1)
-			}
-			w.push("queue", []byte(raw))
-			if left != tc.want {
-				t.Errorf("%s: the call had %v, want %v", name, left, tc.want)
-			}
-		})
-	}
-}
-
-func TestALapsedClaimIsRepeatedUnderTheSameKeyOnlyWhereThatIsHarmless(t *testing.T) {
+func TestClaim_ExpiredLeaseIsRepeatedOnlyUnderIdempotentContract(t *testing.T) {
 	contracts := map[string]struct {
 		contract ledger.Contract
 		calls    int
 		state    ledger.State
 		reason   ledger.Reason
 	}{
-		"idempotent": {ledger.Contract{Kind: ledger.Idempotent, Window: time.Hour}, 2, ledger.Sent, ledger.ReasonAccepted},
-		"lookup":     {ledger.Contract{Kind: ledger.Lookup}, 1, ledger.Unknown, ledger.ReasonLapsed},
-		"blind":      {ledger.Contract{}, 1, ledger.Unknown, ledger.ReasonLapsed},
+		"idempotent": {ledger.Contract{Kind: ledger.ContractIdempotent, Window: time.Hour}, 2, ledger.Sent, ledger.ReasonAccepted},
+		"lookup":     {ledger.Contract{Kind: ledger.ContractLookup}, 1, ledger.Unknown, ledger.ReasonLeaseExpired},
+		"blind":      {ledger.Contract{}, 1, ledger.Unknown, ledger.ReasonLeaseExpired},
 	}
 	for name, tc := range contracts {
-		bubble(t, func(t *testing.T, w *world) {
-			w.route.Contract = tc.contract
+		bubble(t, func(t *testing.T, h *harness) {
+			h.route.Contract = tc.contract
 			crashed := make(chan struct{})
-			w.send = func(context.Context, ledger.Shipment) ledger.Outcome {
-				if w.callCount() == 1 {
-					<-crashed // never answers while the test looks
+			h.send = func(context.Context, ledger.Shipment) ledger.Outcome {
+				if h.callCount() == 1 {
+					<-crashed // does not return until the test ends
 				}
 				return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
 			}
-			w.push("queue", message("seat_expiring", "a@b.example"))
+			h.push("queue", message("seat_expiring", "a@b.example"))
 			time.Sleep(31 * time.Second)
-			if reply := w.push("queue", message("seat_expiring", "a@b.example")); !reply.Ack {
+			if reply := h.push("queue", message("seat_expiring", "a@b.example")); !reply.Ack {
 				t.Errorf("%s: %+v", name, reply)
 			}
-			if e := w.wants(rem1, tc.state, tc.reason); w.callCount() != tc.calls || e.Lapses != 1 {
-				t.Errorf("%s: calls %d, lapses %d", name, w.callCount(), e.Lapses)
+			if e := h.wantEntry(rem1, tc.state, tc.reason); h.callCount() != tc.calls || e.LeaseExpirations != 1 {
+				t.Errorf("%s: calls %d, lease expirations %d", name, h.callCount(), e.LeaseExpirations)
 			}
-			if tc.calls == 2 && w.made()[0].SendKey != w.made()[1].SendKey {
-				t.Errorf("%s: another key at the second attempt", name)
+			if tc.calls == 2 && h.shipments()[0].SendKey != h.shipments()[1].SendKey {
+				t.Errorf("%s: the second attempt used another send key", name)
 			}
 			close(crashed)
-			_ = w.desk.Wait(t.Context())
-			w.wants(rem1, ledger.Sent, map[bool]ledger.Reason{true: ledger.ReasonAccepted, false: ledger.ReasonLateAcceptance}[tc.calls == 2])
+			_ = h.deliverer.Wait(t.Context())
+			h.wantEntry(rem1, ledger.Sent, map[bool]ledger.Reason{true: ledger.ReasonAccepted, false: ledger.ReasonLateAcceptance}[tc.calls == 2])
 		})
 	}
 }
 
-func TestALateSecondReceiptIsAlertedAndTheSameReceiptIsNot(t *testing.T) {
+func TestSettle_LateSecondReceiptIsReportedAndSameReceiptIsNot(t *testing.T) {
 	for receipt, kind := range map[string]ledger.Reason{"first": ledger.ReasonReplayed, "other": ledger.ReasonPossibleSecondSend} {
-		bubble(t, func(t *testing.T, w *world) {
+		bubble(t, func(t *testing.T, h *harness) {
 			crashed := make(chan struct{})
-			w.send = func(context.Context, ledger.Shipment) ledger.Outcome {
-				if w.callCount() == 1 {
+			h.send = func(context.Context, ledger.Shipment) ledger.Outcome {
+				if h.callCount() == 1 {
 					<-crashed
 					return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: receipt}
 				}
 				return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "first"}
 			}
-			w.push("queue", message("seat_expiring", "a@b.example"))
+			h.push("queue", message("seat_expiring", "a@b.example"))
 			time.Sleep(31 * time.Second)
-			w.push("queue", message("seat_expiring", "a@b.example"))
+			h.push("queue", message("seat_expiring", "a@b.example"))
 			close(crashed)
-			_ = w.desk.Wait(t.Context())
-			if e := w.wants(rem1, ledger.Sent, ledger.ReasonAccepted); e.Receipt != "first" || len(w.late) != 1 || w.late[0] != string(kind) {
-				t.Errorf("receipt %q, late %v, want %s", e.Receipt, w.late, kind)
+			_ = h.deliverer.Wait(t.Context())
+			if e := h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted); e.Receipt != "first" || len(h.late) != 1 || h.late[0] != string(kind) {
+				t.Errorf("receipt %q, late %v, want %s", e.Receipt, h.late, kind)
 			}
 		})
 	}
 }
 
-func TestAProviderThatPanicsMayHaveSent(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.route.Contract = ledger.Contract{}
-		w.send = func(context.Context, ledger.Shipment) ledger.Outcome { panic("adapter") }
-		w.push("queue", message("seat_expiring", "a@b.example"))
-		w.wants(rem1, ledger.Unknown, ledger.ReasonUnanswered)
-	})
-}
-
-func TestAPanicOfOurOwnFailsOneDeliveryAndNoOther(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.ledger.before = func(string) error { panic("a bug") }
-		if reply, err := w.desk.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil || reply.Ack || strings.Contains(err.Error(), "a bug") {
+func TestDeliver_OwnPanicFailsOneDeliveryOnly(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.ledger.before = func(string) error { panic("a bug") }
+		if reply, err := h.deliverer.Deliver(t.Context(), ledger.Delivery{Source: "queue", Raw: message("seat_expiring", "a@b.example")}); err == nil || reply.Ack || strings.Contains(err.Error(), "a bug") {
 			t.Errorf("reply %+v, error %v", reply, err)
 		}
-		w.ledger.before = nil
-		w.push("queue", message("seat_expiring", "a@b.example"))
-		w.wants(rem1, ledger.Sent, ledger.ReasonAccepted)
+		h.ledger.before = nil
+		h.push("queue", message("seat_expiring", "a@b.example"))
+		h.wantEntry(rem1, ledger.Sent, ledger.ReasonAccepted)
 	})
 }
 
-func TestAMalformedMessageIsOneDeadLetterHoweverOftenItComes(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+func TestDeliver_MalformedMessageIsOneDeadLetter(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
 		raw := []byte(`{"reminder_id": "rem-1", "Reminder_ID": "rem-evil"}`)
 		for range 5 {
-			if reply := w.push("queue", raw); !reply.Ack {
-				t.Errorf("a poison message must not come back: %+v", reply)
+			if reply := h.push("queue", raw); !reply.Ack {
+				t.Errorf("a malformed message must be acked: %+v", reply)
 			}
 		}
 		id := ledger.MalformedIdentity("queue", "m-1", raw)
-		if e := w.wants(id, ledger.Dead, ledger.ReasonMalformed); e.Version != 1 || e.Class != ledger.ClassMalformed {
+		if e := h.wantEntry(id, ledger.Dead, ledger.ReasonMalformed); e.Version != 1 || e.Class != ledger.ClassMalformed {
 			t.Errorf("entry %+v", e)
 		}
-		payload, err := w.memory.Payload(t.Context(), id)
+		payload, err := h.memory.Payload(t.Context(), id)
 		if err != nil || string(payload.Raw) != string(raw) || !strings.Contains(string(payload.Metadata), "Reminder_ID") {
-			t.Errorf("payload %q, why %q, %v", payload.Raw, payload.Metadata, err)
+			t.Errorf("payload %q, faults %q, %v", payload.Raw, payload.Metadata, err)
 		}
-		if w.callCount() != 0 || !w.entry(rem1).Absent() {
-			t.Error("a malformed message reached a provider or made an entry of its own name")
+		if h.callCount() != 0 || !h.entry(rem1).Absent() {
+			t.Error("a malformed message was sent, or created an entry under the identity that it names")
 		}
 	})
 }
 
-func TestOtherContentIsAConflictAndTheFirstStands(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.push("queue", message("seat_expiring", "p7@example.test"))
+func TestDeliver_OtherContentIsAConflictAndFirstIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.push("queue", message("seat_expiring", "p7@example.test"))
 		for range 3 {
-			if reply := w.push("queue", message("seat_expiring", "q9@example.test")); !reply.Ack || !reply.Conflict {
+			if reply := h.push("queue", message("seat_expiring", "q9@example.test")); !reply.Ack || !reply.Conflict {
 				t.Errorf("reply: %+v", reply)
 			}
 		}
-		story, err := w.memory.Story(t.Context(), rem1)
-		if err != nil || len(story.Conflicts) != 1 || w.callCount() != 1 || w.made()[0].Recipient != "p7@example.test" {
-			t.Errorf("conflicts %d, calls %+v, %v", len(story.Conflicts), w.made(), err)
+		detail, err := h.memory.EntryDetail(t.Context(), rem1)
+		if err != nil || len(detail.Conflicts) != 1 || h.callCount() != 1 || h.shipments()[0].Recipient != "p7@example.test" {
+			t.Errorf("conflicts %d, calls %+v, %v", len(detail.Conflicts), h.shipments(), err)
 		}
-		if reply := w.push("queue", []byte(`{"content":{"text":"hello"},"to":"p7@example.test","channel":"email","type":"seat_expiring","reminder_id":"rem-1"}`)); reply.Conflict {
-			t.Error("key order and spacing are no other content")
+		if reply := h.push("queue", []byte(`{"content":{"text":"hello"},"to":"p7@example.test","channel":"email","type":"seat_expiring","reminder_id":"rem-1"}`)); reply.Conflict {
+			t.Error("key order and spacing must not make a conflict")
 		}
 	})
 }
 
-func TestARetrySendsTheFirstContent(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.answers(ledger.ResultUnreachable, ledger.ResultAccepted)
-		w.push("queue", message("seat_expiring", "first@example.test"))
+func TestDeliver_RetrySendsFirstContent(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.setResults(ledger.ResultUnreachable, ledger.ResultAccepted)
+		h.push("queue", message("seat_expiring", "first@example.test"))
 		time.Sleep(10 * time.Second)
-		w.push("queue", message("seat_expiring", "other@example.test"))
-		if w.callCount() != 2 || w.made()[1].Recipient != "first@example.test" || string(w.made()[1].Content) != string(w.made()[0].Content) {
-			t.Errorf("calls: %+v", w.made())
+		h.push("queue", message("seat_expiring", "other@example.test"))
+		if h.callCount() != 2 || h.shipments()[1].Recipient != "first@example.test" || string(h.shipments()[1].Content) != string(h.shipments()[0].Content) {
+			t.Errorf("calls: %+v", h.shipments())
 		}
 	})
 }
 
-func TestARequestThatMeetsABrokersEntryMakesItOurs(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.answers(ledger.ResultUnreachable, ledger.ResultAccepted)
-		if reply := w.push("queue", message("seat_expiring", "a@b.example")); reply.Ack {
-			t.Fatalf("the broker retries: %+v", reply)
+func TestRequest_TakesOverBrokerOwnedEntry(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.setResults(ledger.ResultUnreachable, ledger.ResultAccepted)
+		if reply := h.push("queue", message("seat_expiring", "a@b.example")); reply.Ack {
+			t.Fatalf("acked although the broker retries: %+v", reply)
 		}
 		r, err := reminder.Parse(message("seat_expiring", "a@b.example"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply, err := w.desk.Request(t.Context(), "checkout", r, ledger.Trace{})
-		if e := w.wants(rem1, ledger.Waiting, ledger.ReasonRequested); err != nil || !reply.Ack || e.Owner != ledger.OwnerLedger {
+		reply, err := h.deliverer.Request(t.Context(), "checkout", r, ledger.Trace{})
+		if e := h.wantEntry(rem1, ledger.Waiting, ledger.ReasonRequested); err != nil || !reply.Ack || e.Owner != ledger.OwnerLedger {
 			t.Errorf("reply %+v, %v", reply, err)
 		}
-		if again := w.push("queue", message("seat_expiring", "a@b.example")); !again.Ack {
-			t.Errorf("what is ours is acked: %+v", again)
+		if again := h.push("queue", message("seat_expiring", "a@b.example")); !again.Ack {
+			t.Errorf("not acked although the ledger owns the entry: %+v", again)
 		}
 	})
 }

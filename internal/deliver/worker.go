@@ -9,100 +9,102 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Agenda tells what the ledger has to look after.
-type Agenda interface {
-	// Due lists what is due for the ledger at one provider, the longest due first.
+// DueLister lists the entries that the ledger has to process itself.
+type DueLister interface {
+	// Due lists at most limit entries of one provider that are due, the longest due first.
 	Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error)
 }
 
-// Capacity tells what the providers could take now.
+// Capacity tells how much work the providers can take now.
 type Capacity interface {
+	// Names returns the configured providers.
 	Names() []string
-	Free(provider string) int // calls that may begin now
+	// Free returns how many calls to the provider may start now.
+	Free(provider string) int
 }
 
-// Visitor looks after one entry.
-type Visitor interface {
-	Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, error)
+// Processor processes one entry.
+type Processor interface {
+	Process(ctx context.Context, id ledger.Identity) (ledger.Reply, error)
 }
 
-// Worker brings back what is due and ours, and what its broker dropped.
+// Worker processes entries that are due: those that the ledger owns, and those whose broker has stopped retrying.
 //
-// Each provider has a lane of its own, filled up to what the provider can take, so that a slow one holds
-// nobody else up. Several replicas may run workers on one ledger: whoever claims first wins, by version.
+// Each provider has a loop of its own, filled up to the provider's capacity, so that a slow provider does not delay
+// the others. Several replicas may run workers over one ledger: the first claim wins, by version.
 type Worker struct {
-	Agenda   Agenda
-	Capacity Capacity
-	Visitor  Visitor
-	Poll     time.Duration  // between two looks of an idle lane for what is due
-	Failed   func(error)    // told when the agenda could not be read; may be nil
-	Draw     func() float64 // in [0, 1), for the pauses; nil for the runtime's own
+	Due       DueLister
+	Capacity  Capacity
+	Processor Processor
+	Poll      time.Duration  // between two listings for an idle provider
+	OnError   func(error)    // called when listing due entries failed; may be nil
+	Random    func() float64 // in [0, 1), for the pauses; nil for math/rand
 
-	visits   sync.WaitGroup
+	tasks    sync.WaitGroup
 	mu       sync.Mutex
-	inFlight map[ledger.Identity]bool // under mu: what is being visited here
+	inFlight map[ledger.Identity]bool // guarded by mu: entries that this worker is processing
 }
 
-// Run works until ctx ends, and returns when its last visit has ended.
+// Run works until ctx ends, and returns when its last task has ended.
 func (w *Worker) Run(ctx context.Context) {
-	var lanes sync.WaitGroup
+	var providers sync.WaitGroup
 	for _, provider := range w.Capacity.Names() {
-		lanes.Go(func() { w.lane(ctx, provider) })
+		providers.Go(func() { w.runProvider(ctx, provider) })
 	}
-	lanes.Wait()
-	w.visits.Wait()
+	providers.Wait()
+	w.tasks.Wait()
 }
 
-// lane keeps one provider busy: as soon as a visit ends and there may be more, it looks again.
-func (w *Worker) lane(ctx context.Context, provider string) {
-	moved := make(chan bool, 1)
+// runProvider keeps one provider busy: when a task ends and more may be due, it lists again at once.
+func (w *Worker) runProvider(ctx context.Context, provider string) {
+	done := make(chan bool, 1)
 	for ctx.Err() == nil {
 		started := 0
 		if free := w.Capacity.Free(provider); free > 0 {
-			// What is in flight may still stand on the agenda; ask for so many more.
+			// Entries in flight may still be listed as due, so list that many more.
 			due := w.due(ctx, provider, free+w.busy())
-			started = w.start(ctx, due, free, moved)
+			started = w.start(ctx, due, free, done)
 		}
-		if started > 0 && w.next(ctx, moved) {
+		if started > 0 && w.next(ctx, done) {
 			continue
 		}
 		w.idle(ctx)
 	}
 }
 
-// next waits for a visit to end, and tells whether it moved its entry. One that did not, because the
-// gate closed just then, say, would be found due again at once.
-func (w *Worker) next(ctx context.Context, moved <-chan bool) bool {
-	again := time.NewTimer(w.Poll) // a slow visit holds up nobody else: its lane may have places left
-	defer again.Stop()
+// next waits for a task to end, and reports whether it changed its entry. An entry that did not change, because
+// the gate closed just then for example, would be listed as due again at once.
+func (w *Worker) next(ctx context.Context, done <-chan bool) bool {
+	poll := time.NewTimer(w.Poll) // a slow task does not delay others: its provider may have capacity left
+	defer poll.Stop()
 	select {
-	case progress := <-moved:
+	case progress := <-done:
 		return progress
-	case <-again.C:
+	case <-poll.C:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// start visits at most limit of the entries that nobody here is visiting yet.
-func (w *Worker) start(ctx context.Context, ids []ledger.Identity, limit int, moved chan<- bool) int {
+// start processes at most limit of the entries, leaving out those that this worker is processing already.
+func (w *Worker) start(ctx context.Context, ids []ledger.Identity, limit int, done chan<- bool) int {
 	started := 0
 	for _, id := range ids {
-		if started == limit || !w.enter(id) {
+		if started == limit || !w.begin(id) {
 			continue
 		}
 		started++
-		w.visits.Go(func() {
-			// What it met is told by whoever watches visits; an entry that it failed on stays due.
-			reply, err := w.Visitor.Visit(ctx, id)
-			w.leave(id, moved, err == nil && !reply.Duplicate)
+		w.tasks.Go(func() {
+			// A decorator of the processor records the reply; an entry whose processing failed stays due.
+			reply, err := w.Processor.Process(ctx, id)
+			w.end(id, done, err == nil && !reply.Duplicate)
 		})
 	}
 	return started
 }
 
-func (w *Worker) enter(id ledger.Identity) bool {
+func (w *Worker) begin(id ledger.Identity) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.inFlight[id] {
@@ -115,12 +117,12 @@ func (w *Worker) enter(id ledger.Identity) bool {
 	return true
 }
 
-func (w *Worker) leave(id ledger.Identity, moved chan<- bool, progress bool) {
+func (w *Worker) end(id ledger.Identity, done chan<- bool, progress bool) {
 	w.mu.Lock()
 	delete(w.inFlight, id)
 	w.mu.Unlock()
 	select {
-	case moved <- progress: // a nil channel never takes it
+	case done <- progress: // a nil channel is never ready
 	default:
 	}
 }
@@ -131,22 +133,22 @@ func (w *Worker) busy() int {
 	return len(w.inFlight)
 }
 
-// due asks the agenda with a bound: a connection that fell silent must not hold a lane up.
-func (w *Worker) due(ctx context.Context, lane string, limit int) []ledger.Identity {
+// due lists due entries with a timeout: a connection that no longer answers must not block a provider's loop.
+func (w *Worker) due(ctx context.Context, provider string, limit int) []ledger.Identity {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	due, err := w.Agenda.Due(bounded, lane, limit)
-	if err != nil && ctx.Err() == nil && w.Failed != nil {
-		w.Failed(err)
+	due, err := w.Due.Due(bounded, provider, limit)
+	if err != nil && ctx.Err() == nil && w.OnError != nil {
+		w.OnError(err)
 	}
 	return due
 }
 
-// idle waits for the next look, give or take a fifth, so that replicas do not march in step.
+// idle waits until the next listing, with a jitter of a fifth, so that replicas do not poll in step.
 func (w *Worker) idle(ctx context.Context) {
-	draw := w.Draw
-	if draw == nil {
-		draw = rand.Float64
+	random := w.Random
+	if random == nil {
+		random = rand.Float64
 	}
-	_ = wait(ctx, time.Duration(float64(w.Poll)*(0.8+0.4*draw())))
+	_ = sleep(ctx, time.Duration(float64(w.Poll)*(0.8+0.4*random())))
 }

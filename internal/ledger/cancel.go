@@ -2,44 +2,43 @@ package ledger
 
 import "time"
 
-// Cancel makes an entry one that is not wanted any more. What is unsent is dropped, a dead letter too;
-// what may be on its way gets a mark that forbids every later attempt. The bool tells whether there is
-// anything to write.
-func Cancel(e Entry, by Visit) (Change, CancelResult, bool) {
+// Cancel cancels an entry. An unsent entry, or a dead letter, is dropped; one that may be on its way is marked so that
+// no later attempt is made. The bool reports whether there is anything to write.
+func Cancel(e Entry, t Trigger) (Change, CancelResult, bool) {
 	switch {
 	case e.State == Sent:
 		return Change{}, CancelTooLate, false
 	case e.State == Dropped:
 		return Change{}, CancelNothing, false
 	case e.State == Sending || e.State == Unknown:
-		if e.CancelAsked {
+		if e.CancelRequested {
 			return Change{}, CancelInFlight, false
 		}
-		event := told(e, decision(by))
+		event := withResult(e, decisionEvent(t))
 		event.Reason = ReasonCancelled
-		e.CancelAsked = true
+		e.CancelRequested = true
 		return Change{Entry: e, Event: event}, CancelInFlight, true
 	}
-	e.CancelAsked = true
-	next := end(e, ReasonCancelled, Rules{}) // what waits in doubt does so under a contract that nobody asks under
-	change := Change{Entry: next, Event: told(next, decision(by))}
+	e.CancelRequested = true
+	next := drop(e, ReasonCancelled, Rules{}) // no rules: an entry that waits in doubt has a contract without lookups
+	change := Change{Entry: next, Event: withResult(next, decisionEvent(t))}
 	if next.State == Unknown {
 		return change, CancelInFlight, true
 	}
 	return change, CancelDropped, true
 }
 
-// Tombstone is an entry born dropped: a cancel that came before the first delivery. It has no content,
-// so no later content conflicts with it.
-func Tombstone(id Identity, by Visit, now time.Time) Change {
+// Tombstone creates a dropped entry, for a cancel that arrived before the first delivery. It has no content, so no
+// later content conflicts with it.
+func Tombstone(id Identity, t Trigger, now time.Time) Change {
 	e := Entry{
 		Identity: id, SendKey: id.SendKey(), State: Dropped, Reason: ReasonCancelled,
-		CancelAsked: true, Source: by.Source, Published: At(now).On(now),
+		CancelRequested: true, Source: t.Source, Published: At(now).On(now),
 	}
-	return Change{Entry: e, Event: told(e, decision(by))}
+	return Change{Entry: e, Event: withResult(e, decisionEvent(t))}
 }
 
-// Conflicts tells whether content with this hash is other content than the entry's.
+// Conflicts reports whether content with this hash differs from the entry's.
 func (e Entry) Conflicts(contentHash string) bool {
 	return e.ContentHash != "" && contentHash != "" && e.ContentHash != contentHash
 }

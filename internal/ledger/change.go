@@ -5,69 +5,63 @@ import (
 	"time"
 )
 
-// The three refusals of a store. Any other error of Create or Swap means that the write may have
-// happened: load, and compare.
+// The three errors by which a store refuses a write. Any other error of Insert or Update means that the write may
+// have happened: load, and compare.
 var (
-	// ErrExists : Create met an entry with this identity.
+	// ErrExists is returned by Insert if there is an entry with this identity.
 	ErrExists = errors.New("ledger: the identity exists")
-	// ErrStale : Swap met another version than the one that was read.
-	ErrStale = errors.New("ledger: the entry has moved on")
-	// ErrNotFound : there is no such row.
+	// ErrStale is returned by Update if the stored version is not the one that was read.
+	ErrStale = errors.New("ledger: the entry has changed")
+	// ErrNotFound is returned if there is no such row.
 	ErrNotFound = errors.New("ledger: not found")
 )
 
-// Change is one write to one entry, made in one commit. Entry is the entry as it is to stand, with the
-// Version that was read (0 to create) and the Updated that was read with it; the store raises the version and
-// fixes the moments. Both are the fence: a database that forgot commits counts versions a second time, and no
-// two writes of one version are of the same microsecond.
+// Change is one write to one entry, made in one commit. Entry is the entry to store, with the Version that was read (0
+// to insert) and the Updated that was read with it; the store increments the version and fixes the moments. Both
+// together are the fence: a database that lost commits counts versions a second time, but no two writes of one
+// version have the same microsecond.
 type Change struct {
 	Entry   Entry
-	Payload *Payload // on create; nil for a tombstone
-	Event   *Event   // the line that the timeline gains
-	Act     *Act     // with Swap: the line that the audit gains; without it the act does not happen
-	Forget  Forget   // with Swap: what goes
+	Payload *Payload       // on insert; nil for a tombstone
+	Event   *TimelineEvent // to add to the timeline; nil for none
+	Audit   *AuditEvent    // on update: to add to the audit log in the same commit; nil for none
+	Purge   PurgeScope     // on update: what to delete
 }
 
-// EventKind is what a line of the timeline tells.
+// EventKind is the kind of a timeline event.
 type EventKind string
 
+// The kinds of timeline events.
 const (
-	// EventAttempt : a call to a provider was settled.
-	EventAttempt EventKind = "attempt"
-	// EventLapse : a holder went silent past its lease; its call may have been made.
-	EventLapse EventKind = "lapse"
-	// EventLate : a holder came back after its entry had moved on.
-	EventLate EventKind = "late"
-	// EventDecision : the entry moved without a call.
-	EventDecision EventKind = "decision"
-	// EventLookup : its provider was asked whether it had taken it.
-	EventLookup EventKind = "lookup"
-	// EventReport : its provider said what became of it, without being asked.
-	EventReport EventKind = "report"
+	EventAttempt      EventKind = "attempt"       // a call to a provider was settled
+	EventLeaseExpired EventKind = "lease_expired" // a lease ended before its holder settled; its call may have been made
+	EventLate         EventKind = "late"          // a holder returned after its entry had moved on
+	EventDecision     EventKind = "decision"      // the entry changed without a call
+	EventLookup       EventKind = "lookup"        // its provider was asked whether it had accepted it
+	EventStatus       EventKind = "status"        // its provider sent a status event
 )
 
-// Event is one line of an entry's timeline. Lines are numbered by the version of the write that brought
-// them.
-type Event struct {
-	Version  int64 // set by the store
-	Kind     EventKind
-	State    State // the entry's, after it
-	Reason   Reason
-	Origin   Origin
-	Source   string
-	Message  string // the delivery's message id
-	Count    int    // the broker's delivery counter
-	Holder   string
-	Number   int // the attempt's number; 0 for other lines
-	Provider string
-	Started  time.Time // by the ledger's clock
-	Finished time.Time
-	Outcome  Outcome
-	At       time.Time // set by the store
+// TimelineEvent is one event of an entry's timeline, numbered by the version of the write that added it.
+type TimelineEvent struct {
+	Version       int64 // set by the store
+	Kind          EventKind
+	State         State // of the entry after the event
+	Reason        Reason
+	Origin        Origin
+	Source        string
+	MessageID     string // the delivery's message id
+	DeliveryCount int    // the broker's delivery counter
+	Holder        string
+	AttemptNumber int // 0 for events that are no attempt
+	Provider      string
+	Started       time.Time // by the ledger's clock
+	Finished      time.Time
+	Outcome       Outcome
+	At            time.Time // set by the store
 }
 
-// Conflict is other content that came under an identity which stands with its first content. One row
-// per content hash, only ever added.
+// Conflict records other content that was delivered under an existing identity, which keeps its first content. There
+// is one row per content hash, and rows are only ever added.
 type Conflict struct {
 	Identity
 	ContentHash string

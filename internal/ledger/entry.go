@@ -6,41 +6,36 @@ import (
 	"time"
 )
 
-// State is where an entry stands.
+// State is the state of an entry.
 type State string
 
+// The states of an entry.
 const (
-	// Sending : one holder, until its lease ends; an attempt is in flight.
-	Sending State = "sending"
-	// Waiting : due later; unsent, or in doubt where the contract makes a repeat harmless.
-	Waiting State = "waiting"
-	// Unknown : may have been sent, and nobody may repeat it without a decision.
-	Unknown State = "unknown"
-	// Sent : the provider accepted.
-	Sent State = "sent"
-	// Dead : refused, exhausted or malformed. This is the dead letter; there is no second store.
-	Dead State = "dead"
-	// Dropped : not wanted any more.
-	Dropped State = "dropped"
+	Sending State = "sending" // an attempt is in flight; it has one holder until its lease ends
+	Waiting State = "waiting" // due later; unsent, or in doubt where the contract makes a repeat harmless
+	Unknown State = "unknown" // may have been sent; not repeated without a decision
+	Sent    State = "sent"    // the provider accepted it
+	Dead    State = "dead"    // refused, exhausted or malformed: the dead letter, which has no store of its own
+	Dropped State = "dropped" // not wanted any more
 )
 
-// States lists every state, in the order in which a story tends to pass them.
+// States lists every state, roughly in the order in which an entry passes through them.
 func States() []State { return []State{Sending, Waiting, Unknown, Sent, Dead, Dropped} }
 
-// Pending tells whether the entry still has a way to go.
+// Pending reports whether the state is not final.
 func (s State) Pending() bool { return s == Sending || s == Waiting || s == Unknown }
 
-// Class groups what went wrong, for people and for metrics: a closed set.
+// Class groups failures for operators and for metrics: a closed set.
 type Class string
 
 // Classes of dead letters.
 const (
-	ClassPermanent  Class = "permanent"  // this message or content is refused
-	ClassRecipient  Class = "recipient"  // this address or token is no more
+	ClassPermanent  Class = "permanent"  // this message or content was refused
+	ClassRecipient  Class = "recipient"  // this address or token does not exist any more
 	ClassExhausted  Class = "exhausted"  // the attempt budget is spent
 	ClassUnroutable Class = "unroutable" // the channel has no provider
-	ClassMalformed  Class = "malformed"  // nobody could read it
-	ClassBroker     Class = "broker"     // the broker itself gave up on it
+	ClassMalformed  Class = "malformed"  // it could not be parsed
+	ClassBroker     Class = "broker"     // the broker dead-lettered it
 )
 
 // Classes of the last failure of an entry that is not dead.
@@ -56,7 +51,7 @@ func DeadClasses() []Class {
 	return []Class{ClassPermanent, ClassRecipient, ClassExhausted, ClassUnroutable, ClassMalformed, ClassBroker}
 }
 
-// Reason says why an entry stands where it stands: a closed set of words.
+// Reason says why an entry is in its state: a closed set of words.
 type Reason string
 
 // Reasons for sending and sent.
@@ -78,25 +73,25 @@ const (
 	ReasonUnreachable         Reason = "unreachable"
 	ReasonCredentials         Reason = "credentials"
 	ReasonRepeatable          Reason = "repeatable"    // in doubt, and the contract makes a repeat harmless
-	ReasonRiskTaken           Reason = "risk_taken"    // the type's policy chose to resend
+	ReasonRiskTaken           Reason = "risk_taken"    // the type's policy is to resend
 	ReasonNotCalled           Reason = "not_called"    // the call's deadline had passed before dialling
 	ReasonProviderGone        Reason = "provider_gone" // in doubt at a provider that is not configured now
-	ReasonTakenOver           Reason = "taken_over"    // the ledger retries what its broker dropped
-	ReasonRequested           Reason = "requested"     // a caller asked for it; the ledger retries
+	ReasonTakenOver           Reason = "taken_over"    // its broker stopped redelivering; the ledger retries
+	ReasonRequested           Reason = "requested"     // an API caller requested it; the ledger retries
 	ReasonFailedOver          Reason = "failed_over"   // proven unsent at one provider, tried at another
-	ReasonResolved            Reason = "resolved"      // a person said what became of it
-	ReasonRedriven            Reason = "redriven"      // an operator put the dead letter to work again
+	ReasonResolved            Reason = "resolved"      // an operator said whether it was sent
+	ReasonRedriven            Reason = "redriven"      // an operator redrove the dead letter
 )
 
 // Reasons for unknown.
 const (
-	ReasonUnanswered     Reason = "unanswered"      // the call ended without a readable answer
-	ReasonLapsed         Reason = "lapsed"          // the holder went silent past its lease
-	ReasonTooManyLapses  Reason = "too_many_lapses" // several holders went silent
-	ReasonWindowEnded    Reason = "window_ended"    // the contract's promise for repeats has run out
-	ReasonProviderChange Reason = "provider_change" // account, endpoint or contract is not what it was
-	ReasonNotFound       Reason = "not_found"       // its provider was asked to the end, and does not know it
-	ReasonLedgerChanged  Reason = "ledger_changed"  // the database changed under us, and may have forgotten a send
+	ReasonUnanswered              Reason = "unanswered"                 // the call ended without a readable answer
+	ReasonLeaseExpired            Reason = "lease_expired"              // the holder did not settle before its lease ended
+	ReasonTooManyLeaseExpirations Reason = "too_many_lease_expirations" // several holders did not
+	ReasonWindowEnded             Reason = "window_ended"               // the window in which the contract allows repeats has ended
+	ReasonProviderChange          Reason = "provider_change"            // account, endpoint or contract has changed since the attempt
+	ReasonNotFound                Reason = "not_found"                  // its provider answered every lookup with "not found"
+	ReasonDatabaseChanged         Reason = "database_changed"           // a failover or restore may have lost the record of a send
 )
 
 // Reasons for dead, dropped and, in doubt, unknown.
@@ -108,140 +103,137 @@ const (
 	ReasonMalformed    Reason = "malformed"
 	ReasonTooFarAhead  Reason = "too_far_ahead"
 	ReasonExpired      Reason = "expired"
-	ReasonBeforeMemory Reason = "before_memory"  // older than the ledger remembers: it may have been sent
+	ReasonBeforeMemory Reason = "before_memory"  // older than the entries that the ledger still keeps: it may have been sent
 	ReasonBeforeCutOff Reason = "before_cut_off" // published before the configured cut-over
 	ReasonCancelled    Reason = "cancelled"
 	ReasonObsolete     Reason = "obsolete"
 	ReasonAbandoned    Reason = "abandoned"
 	ReasonDiscarded    Reason = "discarded"
-	ReasonErased       Reason = "erased"   // its person asked for it: nobody knows any more what to send
-	ReasonReread       Reason = "reread"   // what could not be read was read at last, and is another entry now
-	ReasonGivenUp      Reason = "given_up" // the broker gave up on it
+	ReasonErased       Reason = "erased"        // its personal data was erased on request, so nothing is left to send
+	ReasonReparsed     Reason = "reparsed"      // malformed before, parsed by a redrive, and another entry now
+	ReasonDeadLettered Reason = "dead_lettered" // the broker dead-lettered it
 )
 
-// Reasons that stand in the timeline only.
+// Reasons that occur in the timeline only.
 const (
 	ReasonLateFailure        Reason = "late_failure"
 	ReasonPossibleSecondSend Reason = "possible_second_send"
 	ReasonReplayed           Reason = "replayed"   // the provider answered a repeat with the first receipt
-	ReasonUnansweredYet      Reason = "no_answer"  // its provider was asked, and did not say
-	ReasonDelivered          Reason = "delivered"  // a provider's later word on a message that it had accepted:
-	ReasonBounced            Reason = "bounced"    // the address did not take it
-	ReasonFailedLater        Reason = "failed"     // it gave up
-	ReasonComplained         Reason = "complained" // the person called it spam
-	ReasonPurged             Reason = "purged"     // its payload was kept as long as the configuration says
+	ReasonLookupUnanswered   Reason = "no_answer"  // its provider was asked, and gave no answer
+	ReasonDelivered          Reason = "delivered"  // status event: the provider delivered a message that it had accepted
+	ReasonBounced            Reason = "bounced"    // status event: the address did not take it
+	ReasonFailedLater        Reason = "failed"     // status event: the provider gave up
+	ReasonComplained         Reason = "complained" // status event: the recipient reported it as spam
+	ReasonPurged             Reason = "purged"     // its payload reached its configured retention
 )
 
-// Owner is who brings a waiting entry back.
+// Owner names who retries a waiting entry.
 type Owner string
 
+// The owners of an entry.
 const (
-	// OwnerBroker : the broker, by redelivery.
-	OwnerBroker Owner = "broker"
-	// OwnerLedger : our worker.
-	OwnerLedger Owner = "ledger"
+	OwnerBroker Owner = "broker" // the broker, by redelivery
+	OwnerLedger Owner = "ledger" // the ledger's own worker
 )
 
-// Missing says why a sent entry has no receipt.
-type Missing string
+// ReceiptMissing says why a sent entry has no receipt.
+type ReceiptMissing string
 
+// The reasons for a missing receipt.
 const (
-	// MissingAssumed : the policy assumes the send; nothing proves it.
-	MissingAssumed Missing = "assumed"
-	// MissingUnread : the provider accepted, but its receipt could not be read.
-	MissingUnread Missing = "unread"
-	// MissingResolved : a person said so.
-	MissingResolved Missing = "resolved"
+	MissingAssumed    ReceiptMissing = "assumed"    // the policy assumes the send; nothing proves it
+	MissingUnreadable ReceiptMissing = "unreadable" // the provider accepted, but its receipt could not be read
+	MissingResolved   ReceiptMissing = "resolved"   // an operator resolved it as sent
 )
 
 // Entry is the ledger's one row for an identity.
 //
-// A loaded entry holds fixed moments; a transition leaves spans in those that the next write has to fix.
+// A loaded entry holds fixed moments; a transition leaves spans in the moments that the next write fixes.
 type Entry struct {
 	Identity
 
 	SendKey     string // see [Identity.SendKey]
 	ContentHash string // of recipient and content; empty for a tombstone, which conflicts with nothing
 	State       State
-	Version     int64 // rises by one with every write; 0 means that there is no such entry
+	Version     int64 // rises by one with every write; 0 if there is no such entry
 	Class       Class // the dead letter's class, or the class of the last failure
 	Reason      Reason
 	Code        string // the provider's own machine code of the last failure; empty where it gave none
 
-	Provider    string // where it goes; bound from the first claim on
-	Fingerprint string // of the provider's account, endpoint and contract; empty before the first claim
-	Receipt     string
-	Missing     Missing // why there is no receipt
+	Provider       string // that sends it; bound from the first claim on
+	Fingerprint    string // of the provider's account, endpoint and contract; empty before the first claim
+	Receipt        string
+	ReceiptMissing ReceiptMissing // why there is no receipt
 
-	Attempts   int // calls made and settled
-	Spent      int // calls charged to the present budget; wrong credentials cost nothing
-	Lapses     int // holders that went silent past their lease
-	Deliveries int // arrivals that led to a write; the rest is counted in metrics alone
-	Redrives   int // times that an operator put it to work again
+	Attempts         int // calls made and settled
+	BudgetUsed       int // calls charged to the current budget; wrong credentials are not charged
+	LeaseExpirations int // claims that were not settled before their lease ended
+	Deliveries       int // deliveries that led to a write; the others are counted in metrics only
+	Redrives         int // times that an operator redrove it
 
 	Holder     string // the token of the claim in flight
 	LeaseUntil Moment
 	ClaimedAt  Moment // of the last claim; stays after it is settled
 	Due        Moment // when it may be claimed again
-	Wake       Moment // when the ledger itself looks at it: its due, or the takeover from a silent broker
+	Wake       Moment // when the ledger's worker picks it up: at its due, or later, to take over from a silent broker
 	Owner      Owner
 
-	NotBefore   time.Time // zero for at once; fixed when the entry is born
-	Deadline    time.Time // zero for none; fixed when the entry is born, and moved only by a person who redrives it
-	DoubtSince  time.Time // start of the first lease whose call may have been accepted; zero for no doubt
-	AskAt       Moment    // while unknown: when its provider is asked next whether it took it; zero for never
-	Asked       int       // questions in a row that the provider answered with "not found"
-	CancelAsked bool      // forbids every later attempt
+	NotBefore       time.Time // zero for at once; fixed when the entry is created
+	Deadline        time.Time // zero for none; fixed when the entry is created, and changed only by a redrive
+	DoubtSince      time.Time // start of the first lease whose call may have been accepted; zero if not in doubt
+	NextLookup      Moment    // while unknown: when its provider is next asked whether it accepted it; zero for never
+	LookupsNotFound int       // lookups in a row that the provider answered with "not found"
+	CancelRequested bool      // forbids every later attempt
 
 	FirstSeen time.Time
 	Updated   time.Time
 	Published time.Time // what its age counts from: created_at, else the broker's publish time, else arrival
 
-	Source        string // the push source or the caller that brought it first
+	Source        string // the push source or the API caller that first delivered it
 	CorrelationID string
 	ReservationID string
 	UserID        string
 }
 
-// Absent tells whether the ledger holds no such entry.
+// Absent reports whether the ledger holds no such entry.
 func (e Entry) Absent() bool { return e.Version == 0 }
 
-// InDoubt tells whether some attempt may have been accepted.
+// InDoubt reports whether an attempt may have been accepted.
 func (e Entry) InDoubt() bool { return !e.DoubtSince.IsZero() }
 
-// Final tells whether the entry has come to rest.
+// Final reports whether the entry is in a final state.
 func (e Entry) Final() bool { return e.State == Sent || e.State == Dead || e.State == Dropped }
 
-// Check says what is wrong with the entry by the package's invariants; nil when nothing is.
+// Check returns the first of the package's invariants that the entry violates, or nil.
 func (e Entry) Check() error {
 	waiting, sending := e.State == Waiting, e.State == Sending
 	switch {
 	case !slices.Contains(States(), e.State):
 		return fmt.Errorf("state %q", e.State)
 	case sending != (e.Holder != ""), sending != !e.LeaseUntil.IsZero():
-		return fmt.Errorf("%s: holder and lease stand exactly while sending", e.State)
+		return fmt.Errorf("%s: holder and lease must be set exactly while sending", e.State)
 	case sending && e.ClaimedAt.IsZero():
-		return fmt.Errorf("%s: a claim without its time", e.State)
+		return fmt.Errorf("%s: a claim needs its time", e.State)
 	case waiting != !e.Due.IsZero():
-		return fmt.Errorf("%s: due stands exactly while waiting", e.State)
+		return fmt.Errorf("%s: due must be set exactly while waiting", e.State)
 	case waiting && (e.Wake.IsZero() || e.Owner == ""):
-		return fmt.Errorf("%s: nobody would bring it back", e.State)
-	case (e.State == Sent) != (e.Receipt != "" || e.Missing != ""):
-		return fmt.Errorf("%s: a receipt, or why there is none, stands exactly when sent", e.State)
-	case e.Receipt != "" && e.Missing != "":
-		return fmt.Errorf("%s: a receipt and a reason for its absence", e.State)
+		return fmt.Errorf("%s: a waiting entry needs a wake time and an owner", e.State)
+	case (e.State == Sent) != (e.Receipt != "" || e.ReceiptMissing != ""):
+		return fmt.Errorf("%s: a receipt, or the reason why it is missing, must be set exactly when sent", e.State)
+	case e.Receipt != "" && e.ReceiptMissing != "":
+		return fmt.Errorf("%s: both a receipt and a reason why it is missing", e.State)
 	case e.InDoubt() && (e.State == Dead || e.State == Dropped && e.Reason != ReasonAbandoned):
-		return fmt.Errorf("%s: in doubt", e.State)
+		return fmt.Errorf("%s: must not be in doubt", e.State)
 	case e.State == Unknown && !e.InDoubt():
-		return fmt.Errorf("%s: without doubt", e.State)
-	case e.State != Unknown && !e.AskAt.IsZero():
-		return fmt.Errorf("%s: a question to its provider is planned", e.State)
+		return fmt.Errorf("%s: must be in doubt", e.State)
+	case e.State != Unknown && !e.NextLookup.IsZero():
+		return fmt.Errorf("%s: a lookup is scheduled", e.State)
 	case e.State == Dead && !slices.Contains(DeadClasses(), e.Class):
 		return fmt.Errorf("%s: class %q", e.State, e.Class)
 	case e.Reason == "":
-		return fmt.Errorf("%s: without a reason", e.State)
+		return fmt.Errorf("%s: needs a reason", e.State)
 	case e.SendKey != e.Identity.SendKey():
-		return fmt.Errorf("%s: send key is not the identity's", e.State)
+		return fmt.Errorf("%s: send key does not match the identity", e.State)
 	}
 	return nil
 }

@@ -2,38 +2,39 @@ package ledger
 
 import "time"
 
-// Failover is what is known of the last time that the database changed under us: a standby was promoted, or
-// a backup restored. Commits that it had acknowledged shortly before may be forgotten, and with them sends.
+// Failover is the last change of the database that was detected: a standby was promoted, or a backup restored.
+// Commits acknowledged shortly before may be lost, and with them the records of sends.
 type Failover struct {
-	Noticed time.Time     // by the ledger's clock; zero where it never changed
-	Window  time.Duration // how long before that commits may be forgotten; 0 where none ever are
+	Noticed time.Time     // when it was detected, by the ledger's clock; zero if the database never changed
+	Window  time.Duration // how far before Noticed commits may be lost; 0 if none ever are
 }
 
+// happened reports whether a change was detected that may have lost commits.
 func (f Failover) happened() bool { return !f.Noticed.IsZero() && f.Window > 0 }
 
-// forgot tells whether an entry about to be born may have stood and been sent before: what brings it was
-// published, and could be sent, before the change was noticed. Where nobody says when it was published, the
-// broker's counter tells that it is not new.
-func (f Failover) forgot(e Entry, v Visit, now time.Time) bool {
-	if !f.happened() || !v.NotYet.Before(f.Noticed) {
+// mayHaveLostEntry reports whether an entry about to be created may have existed, and been sent, before: the message
+// was published, and could be sent, before the failover was noticed. If its publish time is not known, the broker's
+// delivery counter shows that it is not new.
+func (f Failover) mayHaveLostEntry(e Entry, t Trigger, now time.Time) bool {
+	if !f.happened() || !t.NotBefore.Before(f.Noticed) {
 		return false
 	}
 	undated := !e.Published.Before(now.Truncate(time.Microsecond))
-	return e.Published.Before(f.Noticed) || undated && v.Count > 1 && now.Before(f.Noticed.Add(f.Window))
+	return e.Published.Before(f.Noticed) || undated && t.DeliveryCount > 1 && now.Before(f.Noticed.Add(f.Window))
 }
 
-// overtook tells whether a waiting entry's claim may have been forgotten: it was due before the change was
-// noticed. Whatever puts it to wait again dates its due anew, so it is doubted once; how long it had been due
-// proves nothing, since a gate or a backlog may have held it until the last moment.
-func (f Failover) overtook(e Entry, now time.Time) bool {
+// mayHaveLostClaim reports whether a claim of a waiting entry may have been lost: it was due before the failover was
+// noticed. Every later wait sets a new due time, so the entry is put in doubt only once. How long it had been due
+// proves nothing, since a gate or a backlog may have delayed it until the last moment.
+func (f Failover) mayHaveLostClaim(e Entry, now time.Time) bool {
 	return f.happened() && !e.InDoubt() && e.Due.On(now).Before(f.Noticed)
 }
 
-// overtookDead tells whether a dead letter may have been put to work again, or sent before it died, in what was
-// forgotten: it was published before the change, and nobody has claimed it since. (What was recorded beside it
-// since, a bounce, say, proves nothing.) Where nobody says when a broker's dead letter was published, it may have
+// mayHaveLostRedrive reports whether the lost commits may include a redrive of a dead letter, or a send of it before it
+// became dead: it was published before the failover was noticed, and has not been claimed since. (An event recorded
+// since, such as a bounce, proves nothing.) If the publish time of a broker's dead letter is not known, it may have
 // been before.
-func (f Failover) overtookDead(e Entry, now time.Time) bool {
+func (f Failover) mayHaveLostRedrive(e Entry, now time.Time) bool {
 	claimedSince := !e.ClaimedAt.IsZero() && !e.ClaimedAt.On(now).Before(f.Noticed)
 	if !f.happened() || claimedSince {
 		return false
@@ -42,24 +43,24 @@ func (f Failover) overtookDead(e Entry, now time.Time) bool {
 	return e.Published.Before(f.Noticed) || undated && e.FirstSeen.Before(f.Noticed.Add(f.Window))
 }
 
-// forgottenDead is what becomes of such a dead letter. Its forgotten send went where its channel led then: where
-// that is not where it leads now, nobody can say at which of the two to repeat it.
-func forgottenDead(e Entry, r Rules, now time.Time) Entry {
-	since := e.Published // it may have been sent before it died, where its death is dated after the change
+// doubtDeadLetter puts such a dead letter in doubt. Its lost send went to the provider that its channel had then: if
+// the channel has another one now, it is not known at which of the two a repeat is safe.
+func doubtDeadLetter(e Entry, r Rules, now time.Time) Entry {
+	since := e.Published // if it became dead after the failover, it may have been sent before it did
 	if e.Updated.Before(r.Failover.Noticed) {
 		since = e.Updated
 	}
 	if e.Fingerprint != "" && e.Provider != r.Channel.Provider {
 		e.Class = ClassUnknown
-		return hold(doubted(e, later(since, r.Failover.Noticed.Add(-r.Failover.Window))), ReasonLedgerChanged, r)
+		return markUnknown(markDoubt(e, later(since, r.Failover.Noticed.Add(-r.Failover.Window))), ReasonDatabaseChanged, r)
 	}
-	return forgotten(e, since, r, now)
+	return doubtAfterFailover(e, since, r, now)
 }
 
-// forgotten is what becomes of an entry whose send may have been forgotten: in doubt since the first moment
-// at which that may have begun, at the provider that would have got it. Nothing is assumed sent here: there
-// is no attempt to assume it of.
-func forgotten(e Entry, since time.Time, r Rules, now time.Time) Entry {
+// doubtAfterFailover puts an entry whose send may have been lost in doubt, since the first moment at which that send
+// may have begun, at the provider that would have been called. AssumeSent does not apply: there is no known attempt
+// of which to assume it.
+func doubtAfterFailover(e Entry, since time.Time, r Rules, now time.Time) Entry {
 	if e.Fingerprint == "" {
 		e.Provider, e.Fingerprint = r.Channel.Provider, r.Channel.Fingerprint
 		r.Bound = r.Channel
@@ -68,9 +69,10 @@ func forgotten(e Entry, since time.Time, r Rules, now time.Time) Entry {
 		r.OnUnknown = Hold
 	}
 	e.Class = ClassUnknown
-	return unproven(e, later(since, r.Failover.Noticed.Add(-r.Failover.Window)), ReasonLedgerChanged, 0, r, now)
+	return settleUnproven(e, later(since, r.Failover.Noticed.Add(-r.Failover.Window)), ReasonDatabaseChanged, 0, r, now)
 }
 
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	lease     = 30 * time.Second
-	margin    = 3 * time.Second
-	window    = time.Hour
-	takeover  = 2 * time.Minute
-	attempts  = 4
-	maxLapses = 5
+	lease          = 30 * time.Second
+	margin         = 3 * time.Second
+	window         = time.Hour
+	takeover       = 2 * time.Minute
+	attempts       = 4
+	maxExpirations = 5
 )
 
 // noon is the ledger's now in every table.
@@ -25,17 +25,17 @@ func identity() Identity {
 
 func route(kind ContractKind) Route {
 	r := Route{Provider: "mail", Fingerprint: "mail/1", Contract: Contract{Kind: kind}}
-	if kind == Idempotent {
+	if kind == ContractIdempotent {
 		r.Contract.Window = window
 	}
 	return r
 }
 
-// rules are those of a provider with one kind of contract, for a source whose broker retries.
+// rules returns the rules of a provider with this kind of contract, for a source whose broker retries.
 func rules(kind ContractKind, changes ...func(*Rules)) Rules {
 	r := Rules{
 		Lease: lease, Margin: margin, Channel: route(kind), Bound: route(kind), OnUnknown: Hold,
-		MaxAttempts: attempts, MaxLapses: maxLapses, RetriesBy: OwnerBroker, TakeoverAfter: takeover, Asks: asks(),
+		MaxAttempts: attempts, MaxLeaseExpirations: maxExpirations, RetriesBy: OwnerBroker, TakeoverAfter: takeover, LookupSchedule: lookupSchedule(),
 	}
 	for _, change := range changes {
 		change(&r)
@@ -43,10 +43,12 @@ func rules(kind ContractKind, changes ...func(*Rules)) Rules {
 	return r
 }
 
-// asks are the waits before each question to a lookup provider.
-func asks() []time.Duration { return []time.Duration{10 * time.Second, time.Minute, time.Hour} }
+// lookupSchedule returns the waits before each lookup.
+func lookupSchedule() []time.Duration {
+	return []time.Duration{10 * time.Second, time.Minute, time.Hour}
+}
 
-func askedBefore(n int) func(*Entry) { return func(e *Entry) { e.Asked = n } }
+func notFoundTimes(n int) func(*Entry) { return func(e *Entry) { e.LookupsNotFound = n } }
 
 func onUnknown(p OnUnknown) func(*Rules) { return func(r *Rules) { r.OnUnknown = p } }
 
@@ -59,8 +61,8 @@ func boundGone(r *Rules) {
 	r.Channel = Route{Provider: "other", Fingerprint: "other/1"}
 }
 
-// newborn is the entry as a visit would bring it.
-func newborn() Entry {
+// newEntry returns the entry that a delivery would create.
+func newEntry() Entry {
 	id := identity()
 	return Entry{
 		Identity: id, SendKey: id.SendKey(), ContentHash: "first", Source: "reservations",
@@ -68,10 +70,10 @@ func newborn() Entry {
 	}
 }
 
-// entry is one that was claimed once and then came to stand in a state: due now where it waits, in the
-// middle of its lease where it is sending, in doubt where it is unknown.
+// entry returns an entry that was claimed once and then reached a state: due now if it is waiting, in the middle of
+// its lease if it is sending, in doubt if it is unknown.
 func entry(s State, changes ...func(*Entry)) Entry {
-	e := newborn()
+	e := newEntry()
 	e.State, e.Version, e.Owner, e.Reason = s, 7, OwnerBroker, ReasonUnreachable
 	e.Provider, e.Fingerprint = "mail", "mail/1"
 	e.ClaimedAt = At(noon().Add(-10 * time.Second))
@@ -96,11 +98,11 @@ func entry(s State, changes ...func(*Entry)) Entry {
 	return e
 }
 
-func doubted(ago time.Duration) func(*Entry) {
+func markDoubt(ago time.Duration) func(*Entry) {
 	return func(e *Entry) { e.DoubtSince = noon().Add(-ago) }
 }
 
-func spent(n int) func(*Entry) { return func(e *Entry) { e.Attempts, e.Spent = n, n } }
+func budgetUsed(n int) func(*Entry) { return func(e *Entry) { e.Attempts, e.BudgetUsed = n, n } }
 
 func ownedBy(o Owner) func(*Entry) {
 	return func(e *Entry) {
@@ -119,28 +121,28 @@ func deadlineIn(d time.Duration) func(*Entry) {
 	return func(e *Entry) { e.Deadline = noon().Add(d) }
 }
 
-func cancelAsked(e *Entry) { e.CancelAsked = true }
+func cancelRequested(e *Entry) { e.CancelRequested = true }
 
-// lapsed is a sending entry's lease come to its end, to the microsecond.
-func lapsed(e *Entry) { e.LeaseUntil, e.ClaimedAt = At(noon()), At(noon().Add(-lease)) }
+// leaseExpired lets a sending entry's lease end now, to the microsecond.
+func leaseExpired(e *Entry) { e.LeaseUntil, e.ClaimedAt = At(noon()), At(noon().Add(-lease)) }
 
-func visit(o Origin) Visit {
-	v := Visit{Origin: o, Source: "reservations", Message: "m-1"}
+func trigger(o Origin) Trigger {
+	tr := Trigger{Origin: o, Source: "reservations", MessageID: "m-1"}
 	if o != OriginWorker {
-		birth := newborn()
-		v.Birth, v.Payload = &birth, &Payload{Recipient: "ada@example.org"}
+		e := newEntry()
+		tr.NewEntry, tr.Payload = &e, &Payload{Recipient: "ada@example.org"}
 	}
-	return v
+	return tr
 }
 
-// ready are the facts of a visit that has all it needs to call.
+// ready returns the facts of a task that has everything it needs to call.
 func ready() Facts {
 	return Facts{Holder: "mine", Wait: 5 * time.Second, Slot: Slot{Provider: "mail", Held: true}}
 }
 
 func attempt(result Result, wait time.Duration) Attempt {
 	a := Attempt{
-		Visit: visit(OriginPush), Holder: "holder", Provider: "mail", Wait: wait,
+		Trigger: trigger(OriginPush), Holder: "holder", Provider: "mail", Wait: wait,
 		Started: noon().Add(-9 * time.Second), Finished: noon(), Outcome: Outcome{Result: result},
 	}
 	if result == ResultAccepted {
@@ -149,32 +151,45 @@ func attempt(result Result, wait time.Duration) Attempt {
 	return a
 }
 
-// stored is what a store makes of a change at the ledger's now.
+// stored returns the entry that a store makes of a change at the ledger's now.
 func stored(c Change, now time.Time) Entry {
 	e := c.Entry
 	e.Version++
-	for _, m := range []*Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake, &e.AskAt} {
+	for _, m := range []*Moment{&e.LeaseUntil, &e.ClaimedAt, &e.Due, &e.Wake, &e.NextLookup} {
 		*m = At(m.On(now))
 	}
 	e.Updated = now
 	return e
 }
 
-// standing names where an entry stands, for tables.
-type standing struct {
-	State  State
-	Class  Class
-	Reason Reason
-}
+// summaryOf returns the entry's state, class and reason, for tables.
+func summaryOf(e Entry) StateSummary { return StateSummary{e.State, e.Class, e.Reason} }
 
-func standingOf(e Entry) standing { return standing{e.State, e.Class, e.Reason} }
-
-func mustStand(t *testing.T, e Entry, want standing) {
+func mustBe(t *testing.T, e Entry, want StateSummary) {
 	t.Helper()
-	if got := standingOf(e); got != want {
-		t.Errorf("it stands as %q, want %q", got, want)
+	if got := summaryOf(e); got != want {
+		t.Errorf("state %q, want %q", got, want)
 	}
 	if err := e.Check(); err != nil {
-		t.Errorf("its own check: %v", err)
+		t.Errorf("Check: %v", err)
 	}
 }
+
+// everyState returns one entry for each condition in which a late holder or a cancel may find it.
+func everyState() map[string]Entry {
+	return map[string]Entry{
+		"sending by another": entry(Sending, func(e *Entry) { e.Holder = "another" }),
+		"sending, in doubt":  entry(Sending, markDoubt(time.Minute)),
+		"waiting":            entry(Waiting),
+		"waiting, in doubt":  entry(Waiting, markDoubt(time.Minute)),
+		"unknown":            entry(Unknown),
+		"unknown, cancelled": entry(Unknown, cancelRequested),
+		"dead":               entry(Dead),
+		"dropped":            entry(Dropped),
+		"a tombstone":        stored(Tombstone(identity(), trigger(OriginAPI), noon()), noon()),
+		"sent":               entry(Sent),
+		"sent, assumed":      entry(Sent, assumed),
+	}
+}
+
+func assumed(e *Entry) { e.Receipt, e.ReceiptMissing, e.Reason = "", MissingAssumed, ReasonAssumed }

@@ -9,27 +9,27 @@ import (
 	"unicode/utf8"
 )
 
-// Identity names one logical reminder. The three parts stay three: a joined string would let
-// ("a:b", "c") and ("a", "b:c") become one reminder.
+// Identity identifies one logical reminder. Its three parts are kept apart: as a joined string, ("a:b", "c") and
+// ("a", "b:c") would be the same reminder.
 type Identity struct {
 	ReminderID string
 	Type       string
 	Channel    string
 }
 
-// MalformedType is the type of an entry that quarantines a message nobody could read. No reminder can
-// carry it: '!' is outside the grammar of types.
+// MalformedType is the type of an entry that holds a message which could not be parsed. No reminder can have it: '!'
+// is outside the grammar of types.
 const MalformedType = "!malformed"
 
-// SendKey is the key under which a provider may recognise a repeat: lower-case hex SHA-256 over the
+// SendKey returns the key by which a provider may recognise a repeat: lower-case hex SHA-256 over the
 // length-prefixed identity. It is the same for every attempt, on every replica, after every restart.
 func (id Identity) SendKey() string {
 	return hexDigest([]byte(id.ReminderID), []byte(id.Type), []byte(id.Channel))
 }
 
-// MalformedIdentity is the identity of a message that could not be read: the same bytes under the same
-// message id from the same source are the same dead letter, however often they are delivered. raw must
-// not hold anything that the broker counts up between deliveries.
+// MalformedIdentity returns the identity of a message that could not be parsed: the same bytes under the same message
+// id from the same source are the same dead letter, however often they are delivered. raw must not include
+// anything that the broker changes between deliveries, such as a counter.
 func MalformedIdentity(source, messageID string, raw []byte) Identity {
 	return Identity{
 		ReminderID: hexDigest([]byte(source), []byte(messageID), raw),
@@ -38,14 +38,14 @@ func MalformedIdentity(source, messageID string, raw []byte) Identity {
 	}
 }
 
-// EntryID is the identity as one opaque, reversible, URL-safe word.
+// EntryID returns the identity as one opaque, reversible, URL-safe word.
 func (id Identity) EntryID() string {
-	// NUL cannot stand in any part, so it parts them without doubt.
+	// No part can contain NUL, so the separator is unambiguous.
 	joined := strings.Join([]string{id.ReminderID, id.Type, id.Channel}, "\x00")
 	return base64.RawURLEncoding.EncodeToString([]byte(joined))
 }
 
-// ParseEntryID reads back what [Identity.EntryID] wrote; false for anything else.
+// ParseEntryID parses what [Identity.EntryID] returned; it returns false for anything else.
 func ParseEntryID(word string) (Identity, bool) {
 	joined, err := base64.RawURLEncoding.Strict().DecodeString(word)
 	if err != nil {
@@ -56,10 +56,10 @@ func ParseEntryID(word string) (Identity, bool) {
 		return Identity{}, false
 	}
 	id := Identity{ReminderID: parts[0], Type: parts[1], Channel: parts[2]}
-	return id, id.EntryID() == word // base64 skips line breaks
+	return id, id.EntryID() == word // the decoder ignores line breaks
 }
 
-// hexDigest is lower-case hex SHA-256 over the length-prefixed parts.
+// hexDigest returns the lower-case hex SHA-256 over the length-prefixed parts.
 func hexDigest(parts ...[]byte) string {
 	h := sha256.New()
 	for _, part := range parts {

@@ -2,27 +2,20 @@ package ledger
 
 import "time"
 
-// Result is what one call to a provider proved. The zero value is [ResultUnknown], so that a case
-// somebody forgot can never lead to a second send.
+// Result is what one call to a provider proved. The zero value is [ResultUnknown], so that an unhandled case can
+// never lead to a second send.
 type Result uint8
 
+// The results of a call.
 const (
-	// ResultUnknown : may have been sent.
-	ResultUnknown Result = iota
-	// ResultAccepted : the provider took it.
-	ResultAccepted
-	// ResultRefused : this message or content will never be taken.
-	ResultRefused
-	// ResultGone : this address or token is no more.
-	ResultGone
-	// ResultCredentials : ours are wrong, or our set-up is; proven unsent.
-	ResultCredentials
-	// ResultThrottled : not processed, come back later; proven unsent.
-	ResultThrottled
-	// ResultUnreachable : proven unsent, or a refusal that the provider documents as temporary.
-	ResultUnreachable
-	// ResultNotCalled : nothing was dialled, because the time for it had passed.
-	ResultNotCalled
+	ResultUnknown     Result = iota // it may have been sent
+	ResultAccepted                  // the provider accepted it
+	ResultRefused                   // the provider will never accept this message or content
+	ResultGone                      // this address or token does not exist any more
+	ResultCredentials               // our credentials or our setup are wrong; proven unsent
+	ResultThrottled                 // not processed, retry later; proven unsent
+	ResultUnreachable               // proven unsent, or a refusal that the provider documents as temporary
+	ResultNotCalled                 // nothing was dialled, because the time for it had passed
 )
 
 var resultWords = [...]string{
@@ -40,7 +33,7 @@ func Results() []Result {
 	return all
 }
 
-// String is the result as one word of a closed set; a value outside it is "unknown".
+// String returns the result as one word of a closed set; a value outside it is "unknown".
 func (r Result) String() string {
 	if int(r) < len(resultWords) {
 		return resultWords[r]
@@ -48,7 +41,7 @@ func (r Result) String() string {
 	return resultWords[ResultUnknown]
 }
 
-// ParseResult reads back [Result.String]; what it does not know is [ResultUnknown].
+// ParseResult parses what [Result.String] returned; any other word is [ResultUnknown].
 func ParseResult(word string) Result {
 	for i, w := range resultWords {
 		if w == word {
@@ -58,43 +51,41 @@ func ParseResult(word string) Result {
 	return ResultUnknown
 }
 
-// Outcome is what one call to a provider proved, with its evidence. It carries no recipient and no
-// content: Code and RequestID are machine words of the provider, at most 128 printable characters.
+// Outcome is the result of one call to a provider, with its evidence. It contains no recipient and no content: Code
+// and RequestID are the provider's machine-readable words, at most 128 printable characters.
 type Outcome struct {
 	Result     Result
 	Receipt    string        // the provider's id for the message; with ResultAccepted it may be missing
-	Status     int           // HTTP status or SMTP reply code; 0 when there was no answer
+	Status     int           // HTTP status or SMTP reply code; 0 if there was no answer
 	Code       string        // the provider's own machine code
 	RequestID  string        // the provider's id for the request
-	RetryAfter time.Duration // as the provider said it, not yet clamped; 0 when it said nothing
-	Cause      string        // in our words what happened, from a closed set: "timeout", "reset", "status", …
+	RetryAfter time.Duration // as the provider gave it, not yet clamped; 0 if it gave none
+	Cause      string        // what happened, from a closed set of our words: "timeout", "reset", "status", …
 }
 
-// ContractKind is what a provider promises about repeats.
+// ContractKind is what a provider guarantees about repeats.
 type ContractKind uint8
 
+// The kinds of contracts.
 const (
-	// Blind : nothing; a repeat may be a second send.
-	Blind ContractKind = iota
-	// Idempotent : a repeat under the same key within the window is not a second send.
-	Idempotent
-	// Lookup : it can be asked later whether a key was accepted.
-	Lookup
+	ContractBlind      ContractKind = iota // nothing; a repeat may be a second send
+	ContractIdempotent                     // a repeat under the same key within the window is not a second send
+	ContractLookup                         // it can be asked later whether it accepted a key
 )
 
-// String is the kind as one word.
+// String returns the kind as one word.
 func (k ContractKind) String() string {
 	switch k {
-	case Idempotent:
+	case ContractIdempotent:
 		return "idempotent"
-	case Lookup:
+	case ContractLookup:
 		return "lookup"
 	default:
 		return "blind"
 	}
 }
 
-// Contract is what a provider declares.
+// Contract is what a provider declares about repeats.
 type Contract struct {
 	Kind   ContractKind
 	Window time.Duration // how long an idempotent provider remembers a key
@@ -103,18 +94,16 @@ type Contract struct {
 // OnUnknown is a type's policy for an unknown outcome at a blind provider.
 type OnUnknown string
 
+// The policies for an unknown outcome.
 const (
-	// Hold : nobody repeats it; a person decides. The default.
-	Hold OnUnknown = "hold"
-	// AssumeSent : it counts as sent, and says that nothing proves it.
-	AssumeSent OnUnknown = "assume_sent"
-	// Resend : it is sent again; the risk of a second send is taken and recorded.
-	Resend OnUnknown = "resend"
+	Hold       OnUnknown = "hold"        // it is not repeated; an operator decides. The default
+	AssumeSent OnUnknown = "assume_sent" // it counts as sent, and records that nothing proves it
+	Resend     OnUnknown = "resend"      // it is sent again; the risk of a second send is taken and recorded
 )
 
 // Route is a provider as configured now.
 type Route struct {
-	Provider    string // its name; empty when there is none
+	Provider    string // its name; empty if there is none
 	Fingerprint string // of account, endpoint and contract
 	Contract    Contract
 }

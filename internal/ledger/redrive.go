@@ -5,105 +5,107 @@ import (
 	"time"
 )
 
-// Reopening puts one dead letter to work again, as one item of a redrive.
-type Reopening struct {
-	Redrive   string    // the redrive's id
-	By        string    // the person who asked for it
-	Version   int64     // of the entry as the redrive was laid out
-	Deadline  time.Time // a new one that the person grants; zero leaves the entry's own
-	Permanent bool      // the class permanent was asked for by name
-	Most      int       // redrives that one entry may have; then it is parked
-	Kept      bool      // its payload has not been purged
-	Admission Admission // the policy's word on [Reopening.Granted]
+// RedriveRules are what the redrive of one dead letter depends on, as one item of a redrive.
+type RedriveRules struct {
+	RedriveID   string
+	Actor       string    // the operator who requested it
+	Version     int64     // of the entry when the redrive was created
+	Deadline    time.Time // a new one that the operator grants; zero keeps the entry's own
+	Permanent   bool      // the class permanent was requested explicitly
+	MaxRedrives int       // redrives allowed for one entry; after that it is parked
+	HasPayload  bool      // its payload has not been purged
+	Admission   Admission // the policy's decision about the entry under [RedriveRules.WithDeadline]
 }
 
-// Skip says why a redrive leaves an item alone: a closed set; empty where it does not.
-type Skip string
+// SkipReason says why a redrive skips an item: a closed set. It is empty if the item is not skipped.
+type SkipReason string
 
-// Skips.
+// The reasons to skip an item.
 const (
-	SkipGone       Skip = "gone"         // there is no such entry any more
-	SkipSent       Skip = "already_sent" // never a second time
-	SkipInProgress Skip = "in_progress"  // it is waiting or sending, by another redrive, say
-	SkipUnknown    Skip = "unknown"      // it may have been sent: reconcile it instead
-	SkipDropped    Skip = "not_wanted"   // it expired, or somebody cancelled or discarded it
-	SkipMoved      Skip = "moved"        // it died anew since the redrive was laid out
-	SkipPermanent  Skip = "permanent"    // the provider refused this content, and nobody asked for these by name
-	SkipParked     Skip = "parked"       // it was redriven as often as is allowed
-	SkipPurged     Skip = "purged"       // what it said is not kept any more
-	SkipExpired    Skip = "expired"      // its deadline has passed, and no new one is granted
-	SkipUnroutable Skip = "unroutable"   // its channel still has no provider
-	SkipMalformed  Skip = "malformed"    // it still cannot be read
-	SkipRefused    Skip = "refused"      // the configuration does not allow to send it
-	SkipFailed     Skip = "failed"       // the ledger could not be written; a later redrive may take it
+	SkipGone       SkipReason = "gone"         // the entry does not exist any more
+	SkipSent       SkipReason = "already_sent" // it was sent, and is never sent a second time
+	SkipInProgress SkipReason = "in_progress"  // it is waiting or sending, for example by another redrive
+	SkipUnknown    SkipReason = "unknown"      // it may have been sent: resolve it instead
+	SkipDropped    SkipReason = "not_wanted"   // it expired, or was cancelled or discarded
+	SkipMoved      SkipReason = "moved"        // it has changed since the redrive was created
+	SkipPermanent  SkipReason = "permanent"    // the provider refused this content, and the class was not requested explicitly
+	SkipParked     SkipReason = "parked"       // it has been redriven as often as is allowed
+	SkipPurged     SkipReason = "purged"       // its payload has been purged
+	SkipExpired    SkipReason = "expired"      // its deadline has passed, and no new one is granted
+	SkipUnroutable SkipReason = "unroutable"   // its channel still has no provider
+	SkipMalformed  SkipReason = "malformed"    // it still cannot be read
+	SkipRefused    SkipReason = "refused"      // the configuration does not allow to send it
+	SkipFailed     SkipReason = "failed"       // the ledger could not be written; a later redrive may include it
 )
 
-// Skips lists every one.
-func Skips() []Skip {
-	return []Skip{
+// SkipReasons lists every skip reason.
+func SkipReasons() []SkipReason {
+	return []SkipReason{
 		SkipGone, SkipSent, SkipInProgress, SkipUnknown, SkipDropped, SkipMoved, SkipPermanent, SkipParked, SkipPurged,
 		SkipExpired, SkipUnroutable, SkipMalformed, SkipRefused, SkipFailed,
 	}
 }
 
-// Granted is the entry under the deadline that a person grants it.
-func (by Reopening) Granted(e Entry) Entry {
-	if !by.Deadline.IsZero() {
-		e.Deadline = by.Deadline
+// WithDeadline returns the entry with the deadline that the operator grants, if any.
+func (rr RedriveRules) WithDeadline(e Entry) Entry {
+	if !rr.Deadline.IsZero() {
+		e.Deadline = rr.Deadline
 	}
 	return e
 }
 
-// Reopen puts a dead letter to work again, with a fresh budget, for the ledger's own worker. It touches
-// nothing but dead letters, and of them only what is as it was seen.
+// RedriveEntry makes a dead letter wait again, with a new budget, for the ledger's own worker. It changes only dead
+// letters, and only those that have the version seen when the redrive was created.
 //
-// What was proven unsent when it died is sent like a newcomer. But where the database changed since, an
-// earlier redrive of it may be among what is forgotten, and with it a send: then it comes back in doubt.
-func Reopen(e Entry, by Reopening, r Rules, now time.Time) (Change, Skip) {
-	if why := by.skip(e, r); why != "" {
-		return Change{}, why
+// A dead letter is proven unsent and is sent like a new entry. But if the database changed since, an earlier redrive
+// of it may be among the lost commits, and with it a send: then the entry comes back in doubt.
+func RedriveEntry(e Entry, rr RedriveRules, r Rules, now time.Time) (Change, SkipReason) {
+	if reason := rr.skipReason(e, r); reason != "" {
+		return Change{}, reason
 	}
-	next := by.Granted(e)
-	next.Spent, next.Lapses, next.Owner, next.Class, next.Code = 0, 0, OwnerLedger, "", ""
+	next := rr.WithDeadline(e)
+	next.BudgetUsed, next.LeaseExpirations, next.Owner, next.Class, next.Code = 0, 0, OwnerLedger, "", ""
 	next.Redrives++
-	if r.Failover.overtookDead(e, now) {
-		next = forgottenDead(next, r, now)
-		step := tellingOfChange(swap(next, by.line()))
+	if r.Failover.mayHaveLostRedrive(e, now) {
+		next = doubtDeadLetter(next, r, now)
+		step := withDatabaseChanged(updateStep(next, rr.event()))
 		return step.Change, ""
 	}
 	if next.Provider != r.Channel.Provider {
 		next.Provider, next.Fingerprint = r.Channel.Provider, ""
 	}
-	wait := next.NotBefore.Sub(now) // zero or past for what was due when it died
-	if next = rest(next, wait, ReasonRedriven, r, now); next.State == Dropped {
-		return Change{}, SkipExpired // a dead letter that a person may yet grant a deadline is worth more
+	wait := next.NotBefore.Sub(now) // not positive if it was due before it became dead
+	if next = schedule(next, wait, ReasonRedriven, r, now); next.State == Dropped {
+		return Change{}, SkipExpired // it stays a dead letter, so that an operator can still grant a deadline
 	}
-	return Change{Entry: next, Event: told(next, by.line())}, ""
+	return Change{Entry: next, Event: withResult(next, rr.event())}, ""
 }
 
-func (by Reopening) line() *Event {
-	return decision(Visit{Origin: OriginRedrive, Source: by.By, Message: by.Redrive})
+// event returns the timeline event of the redrive.
+func (rr RedriveRules) event() *TimelineEvent {
+	return decisionEvent(Trigger{Origin: OriginRedrive, Source: rr.Actor, MessageID: rr.RedriveID})
 }
 
-func (by Reopening) skip(e Entry, r Rules) Skip {
-	if why := by.unfit(e); why != "" {
-		return why
+// skipReason returns why the entry is not redriven; empty if it is.
+func (rr RedriveRules) skipReason(e Entry, r Rules) SkipReason {
+	if reason := rr.skipByState(e); reason != "" {
+		return reason
 	}
 	switch {
-	case by.Admission.Reason == ReasonExpired:
+	case rr.Admission.Reason == ReasonExpired:
 		return SkipExpired
-	case by.Admission.Refusal != "":
+	case rr.Admission.State != "":
 		return SkipRefused
 	case e.Class == ClassMalformed:
-		return SkipMalformed // it is read again, not sent: see Reread
+		return SkipMalformed // it is parsed again, not sent: see Reparse
 	case r.Channel.Provider == "":
 		return SkipUnroutable
 	}
 	return ""
 }
 
-// unfit is what rules out an entry by itself.
-func (by Reopening) unfit(e Entry) Skip {
+// skipByState returns why the entry's own state excludes it from the redrive; empty if it does not.
+func (rr RedriveRules) skipByState(e Entry) SkipReason {
 	switch {
 	case e.Absent():
 		return SkipGone
@@ -115,50 +117,52 @@ func (by Reopening) unfit(e Entry) Skip {
 		return SkipUnknown
 	case e.State == Dropped:
 		return SkipDropped
-	case e.Version != by.Version:
+	case e.Version != rr.Version:
 		return SkipMoved
-	case e.Class == ClassPermanent && !by.Permanent:
+	case e.Class == ClassPermanent && !rr.Permanent:
 		return SkipPermanent
-	case e.Redrives >= by.Most:
+	case e.Redrives >= rr.MaxRedrives:
 		return SkipParked
-	case !by.Kept:
+	case !rr.HasPayload:
 		return SkipPurged
 	}
 	return ""
 }
 
-// Fits tells what speaks against an entry by itself, before its payload is looked for; empty for nothing.
-func (by Reopening) Fits(e Entry) Skip {
-	by.Kept = true
-	if why := by.unfit(e); why != "" || e.Class == ClassMalformed {
-		return why
+// PreCheck returns why an entry would be skipped by its own state, before its payload is looked up; empty if it
+// would not.
+func (rr RedriveRules) PreCheck(e Entry) SkipReason {
+	rr.HasPayload = true
+	if reason := rr.skipByState(e); reason != "" || e.Class == ClassMalformed {
+		return reason
 	}
-	if by.Admission.Reason == ReasonExpired {
+	if rr.Admission.Reason == ReasonExpired {
 		return SkipExpired
 	}
 	return ""
 }
 
-// Reread tells whether a malformed dead letter may be parsed once more, as a new delivery. The delivery is
-// an entry of its own; [Reopening.Close] closes the dead letter over it.
-func (by Reopening) Reread(e Entry) Skip { return by.unfit(e) }
+// Reparse returns why a malformed dead letter may not be parsed again as a new delivery; empty if it may. The delivery
+// gets an entry of its own; [RedriveRules.CloseReparsed] then closes the dead letter.
+func (rr RedriveRules) Reparse(e Entry) SkipReason { return rr.skipByState(e) }
 
-// Close ends a malformed dead letter whose message could be read at last: it became the entry named.
-func (by Reopening) Close(e Entry, became Identity) Change {
-	next := still(e)
-	next.State, next.Reason = Dropped, ReasonReread
+// CloseReparsed drops a malformed dead letter whose message could now be parsed, and names the entry that it became.
+func (rr RedriveRules) CloseReparsed(e Entry, reparsed Identity) Change {
+	next := clearClaim(e)
+	next.State, next.Reason = Dropped, ReasonReparsed
 	next.Redrives++
-	event := by.line()
-	event.Outcome.Code = became.EntryID()
-	return Change{Entry: next, Event: told(next, event), Forget: ForgetPayload} // it is the other entry's now
+	event := rr.event()
+	event.Outcome.Code = reparsed.EntryID()
+	return Change{Entry: next, Event: withResult(next, event), Purge: PurgePayload} // the other entry has the payload now
 }
 
-// ErrNotDead : the entry is no dead letter.
-var ErrNotDead = errors.New("ledger: the entry is no dead letter")
+// ErrNotDead is returned for an entry that is not a dead letter.
+var ErrNotDead = errors.New("ledger: the entry is not a dead letter")
 
-// Discard takes a dead letter off the lists for good, by a person who gives a reason. It is kept. It answers
-// [ErrStale] where the entry is not any more what the person saw, and [ErrNotDead] where it is none.
-func Discard(e Entry, version int64, act Act) (Change, error) {
+// Discard drops a dead letter for an operator who gives a reason. The entry is kept, but is not listed as a dead
+// letter any more. It returns [ErrStale] if the entry has changed since the operator saw it, and [ErrNotDead] if it
+// is not a dead letter.
+func Discard(e Entry, version int64, audit AuditEvent) (Change, error) {
 	switch {
 	case e.Absent():
 		return Change{}, ErrNotFound
@@ -167,7 +171,7 @@ func Discard(e Entry, version int64, act Act) (Change, error) {
 	case e.State != Dead:
 		return Change{}, ErrNotDead
 	}
-	next := still(e)
+	next := clearClaim(e)
 	next.State, next.Reason = Dropped, ReasonDiscarded
-	return byPerson(e, next, "discard", act), nil
+	return operatorChange(e, next, "discard", audit), nil
 }

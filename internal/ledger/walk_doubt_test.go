@@ -10,314 +10,316 @@ import (
 	. "github.com/sendonce/sendonce/internal/ledger"
 )
 
-// TestRandomWalksThroughDoubtNeverSendTwice is the same walk where providers are asked and report, and people
-// decide, all of them at their own pace. A lookup that finds nothing may be wrong; one that finds is right.
-func TestRandomWalksThroughDoubtNeverSendTwice(t *testing.T) {
+// The same random walk with lookups, status events and operators' verdicts, each at its own pace. A lookup that finds
+// nothing may be wrong; one that finds the message is right.
+func TestRandomWalks_ThroughDoubtNeverSendTwice(t *testing.T) {
 	const walks, steps = 1500, 150
-	var all doubts
+	var all reconciler
 	for seed := range uint64(walks) {
-		w := newWorld(seed)
-		w.cancels = w.chance(10)
-		d := &doubts{world: w}
+		s := newScenario(seed)
+		s.cancels = s.chance(10)
+		rc := &reconciler{scenario: s}
 		for range steps {
-			if w.chance(25) && w.exists {
-				w.n++
-				d.step()
+			if s.chance(25) && s.exists {
+				s.n++
+				rc.step()
 			} else {
-				w.step()
+				s.step()
 			}
 		}
-		w.settleDown()
-		d.comesToRest()
-		if len(w.faults) > 0 {
-			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "; "), strings.Join(w.told, "\n"))
+		s.runToEnd()
+		rc.finish()
+		if len(s.faults) > 0 {
+			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(s.faults, "; "), strings.Join(s.trace, "\n"))
 		}
-		all.found, all.notFound, all.resends = all.found+d.found, all.notFound+d.notFound, all.resends+d.resends
-		all.decided, all.refused, all.heard = all.decided+d.decided, all.refused+d.refused, all.heard+d.heard
+		all.found, all.notFound, all.resends = all.found+rc.found, all.notFound+rc.notFound, all.resends+rc.resends
+		all.resolved, all.refused, all.statuses = all.resolved+rc.resolved, all.refused+rc.refused, all.statuses+rc.statuses
 	}
-	t.Logf("found %d, not found %d, resent %d, decided %d, refused %d, heard %d", all.found, all.notFound, all.resends, all.decided, all.refused, all.heard)
-	if all.found == 0 || all.notFound == 0 || all.resends == 0 || all.decided == 0 || all.refused == 0 || all.heard == 0 {
-		t.Error("the walks do not reach what they are for")
+	t.Logf("found %d, not found %d, resent %d, resolved %d, refused %d, status events %d", all.found, all.notFound, all.resends, all.resolved, all.refused, all.statuses)
+	if all.found == 0 || all.notFound == 0 || all.resends == 0 || all.resolved == 0 || all.refused == 0 || all.statuses == 0 {
+		t.Error("the walks do not reach every case")
 	}
 }
 
-// doubts are those who look after what may have been sent.
-type doubts struct {
-	*world
-	askers []*asker
-	seen   Entry // by a person, who takes time to think
+// reconciler makes the lookups, status events and verdicts of a walk.
+type reconciler struct {
+	*scenario
+	pending []*pendingLookup
+	seen    Entry // by an operator, who decides some time later
 
-	found, notFound, resends, decided, refused, heard int
+	found, notFound, resends, resolved, refused, statuses int
 }
 
-// asker puts one question, one step at a time.
-type asker struct {
-	seen    Entry
-	rules   Rules
-	inquiry *Inquiry
+// pendingLookup is one lookup, made one step at a time.
+type pendingLookup struct {
+	seen   Entry
+	rules  Rules
+	lookup *Lookup
 }
 
-func (d *doubts) step() {
-	switch roll := d.rng.IntN(100); {
+func (rc *reconciler) step() {
+	switch roll := rc.rng.IntN(100); {
 	case roll < 2:
-		d.hears()
+		rc.recordStatus()
 	case roll < 4:
-		d.decides()
+		rc.resolve()
 	case roll < 12:
-		d.seen = d.entry
-	case roll < 50 || len(d.askers) == 0:
-		d.asksAbout()
+		rc.seen = rc.entry
+	case roll < 50 || len(rc.pending) == 0:
+		rc.startLookup()
 	default:
-		i := d.rng.IntN(len(d.askers))
-		if d.advance(d.askers[i]) || d.chance(10) { // a crash
-			d.askers = append(d.askers[:i], d.askers[i+1:]...)
+		i := rc.rng.IntN(len(rc.pending))
+		if rc.advance(rc.pending[i]) || rc.chance(10) { // a crash
+			rc.pending = append(rc.pending[:i], rc.pending[i+1:]...)
 		}
 	}
 }
 
-// asksAbout begins a question that is due, as two replicas may at once.
-func (d *doubts) asksAbout() {
-	rules := d.plan.rules(d.entry)
+// startLookup starts a lookup that is due; two replicas may do so at once.
+func (rc *reconciler) startLookup() {
+	rules := rc.plan.rules(rc.entry)
 	switch {
-	case d.entry.State != Unknown:
-	case d.entry.AskAt.IsZero():
-		if change, news := Arm(d.entry, rules); news {
-			d.write(change, "arm")
+	case rc.entry.State != Unknown:
+	case rc.entry.NextLookup.IsZero():
+		if change, changed := ScheduleLookup(rc.entry, rules); changed {
+			rc.write(change, "schedule lookup")
 		}
-	case !rules.CanAsk(d.entry):
-		d.write(Disarm(d.entry, Visit{Origin: OriginReconcile}), "disarm")
-	case !d.entry.AskAt.On(d.now).After(d.now):
-		d.askers = append(d.askers, &asker{seen: d.entry, rules: rules})
+	case !rules.CanLookup(rc.entry):
+		rc.write(CancelLookup(rc.entry, Trigger{Origin: OriginReconcile}), "cancel lookup")
+	case !rc.entry.NextLookup.On(rc.now).After(rc.now):
+		rc.pending = append(rc.pending, &pendingLookup{seen: rc.entry, rules: rules})
 	default:
-		d.now = d.entry.AskAt.On(d.now)
+		rc.now = rc.entry.NextLookup.On(rc.now)
 	}
 }
 
-// answers is what a provider says about the key: found only where it did accept it there.
-func (d *doubts) answers(a *asker) *Inquiry {
-	q := question(Unanswered, "")
-	q.Provider = a.seen.Provider
-	if d.chance(30) {
-		return &q
+// lookupResult returns the provider's answer: found only if it did accept the key.
+func (rc *reconciler) lookupResult(p *pendingLookup) *Lookup {
+	l := lookup(LookupUnanswered, "")
+	l.Provider = p.seen.Provider
+	if rc.chance(30) {
+		return &l
 	}
-	q.Finding = NotFound
-	for _, c := range d.calls {
-		if c.accepted && c.route.Fingerprint == a.seen.Fingerprint && d.chance(60) {
-			q.Finding, q.Outcome.Receipt = Found, c.route.Fingerprint
+	l.Result = LookupNotFound
+	for _, c := range rc.calls {
+		if c.accepted && c.route.Fingerprint == p.seen.Fingerprint && rc.chance(60) {
+			l.Result, l.Outcome.Receipt = LookupFound, c.route.Fingerprint
 		}
 	}
-	return &q
+	return &l
 }
 
-func (d *doubts) advance(a *asker) bool {
-	if a.inquiry == nil {
-		a.inquiry = d.answers(a)
+func (rc *reconciler) advance(p *pendingLookup) bool {
+	if p.lookup == nil {
+		p.lookup = rc.lookupResult(p)
 		return false
 	}
-	was := d.entry
-	change, news := Asked(a.seen, *a.inquiry, a.rules, d.now)
-	if !news {
+	before := rc.entry
+	change, changed := RecordLookup(p.seen, *p.lookup, p.rules, rc.now)
+	if !changed {
 		return true
 	}
-	if !d.write(change, "asked") {
-		a.seen = d.entry
-		return a.inquiry.Finding != Found
+	if !rc.write(change, "lookup") {
+		p.seen = rc.entry
+		return p.lookup.Result != LookupFound
 	}
-	d.found += count(a.inquiry.Finding == Found)
-	d.notFound += count(a.inquiry.Finding == NotFound)
-	if d.entry.State == Waiting {
-		d.resends++
-		d.riskAt = d.n
-		if a.rules.OnUnknown != Resend || was.Asked+1 < len(asks()) || was.CancelAsked {
-			d.fault("sent again after %d of %d answers, policy %s", was.Asked+1, len(asks()), a.rules.OnUnknown)
+	rc.found += count(p.lookup.Result == LookupFound)
+	rc.notFound += count(p.lookup.Result == LookupNotFound)
+	if rc.entry.State == Waiting {
+		rc.resends++
+		rc.riskAt = rc.n
+		if p.rules.OnUnknown != Resend || before.LookupsNotFound+1 < len(lookupSchedule()) || before.CancelRequested {
+			rc.fault("sent again after %d of %d lookups, policy %s", before.LookupsNotFound+1, len(lookupSchedule()), p.rules.OnUnknown)
 		}
 	}
-	if a.inquiry.Finding == NotFound && d.entry.Asked > len(asks()) {
-		d.fault("asked %d times", d.entry.Asked)
+	if p.lookup.Result == LookupNotFound && rc.entry.LookupsNotFound > len(lookupSchedule()) {
+		rc.fault("%d lookups", rc.entry.LookupsNotFound)
 	}
 	return true
 }
 
-// hears is a report about some call that was accepted, or a bounce about any.
-func (d *doubts) hears() {
-	for _, c := range d.calls {
-		if !d.chance(50) {
+// recordStatus records a status event about an accepted call, or a bounce about any call.
+func (rc *reconciler) recordStatus() {
+	for _, c := range rc.calls {
+		if !rc.chance(50) {
 			continue
 		}
-		r := report(pick(d.world, ReportBounced, ReportFailed, ReportComplained), "")
+		r := statusEvent(pick(rc.scenario, StatusBounced, StatusFailed, StatusComplained), "")
 		if c.accepted {
-			r = report(pick(d.world, ReportKinds()...), c.route.Fingerprint)
+			r = statusEvent(pick(rc.scenario, StatusKinds()...), c.route.Fingerprint)
 		}
-		r.Provider, r.Message = c.route.Provider, fmt.Sprintf("evt-%d", d.n)
-		was := d.entry
-		if change, news := Heard(d.entry, r); news && d.write(change, "report "+string(r.Kind)) {
-			d.heard++
-			proves := r.Kind == ReportAccepted || r.Kind == ReportDelivered
-			if proves && d.entry.State != Sent || !proves && d.entry.State != was.State {
-				d.fault("%s makes it %s", r.Kind, d.entry.State)
+		r.Provider, r.MessageID = c.route.Provider, fmt.Sprintf("evt-%d", rc.n)
+		before := rc.entry
+		if change, changed := RecordStatus(rc.entry, r); changed && rc.write(change, "status "+string(r.Kind)) {
+			rc.statuses++
+			proves := r.Kind == StatusAccepted || r.Kind == StatusDelivered
+			if proves && rc.entry.State != Sent || !proves && rc.entry.State != before.State {
+				rc.fault("%s makes it %s", r.Kind, rc.entry.State)
 			}
 		}
 		return
 	}
 }
 
-// decides is a person who goes by what was seen some time ago.
-func (d *doubts) decides() {
-	v := pick(d.world, Verdicts()...)
-	change, err := Resolve(d.entry, verdict(v, d.seen), d.now)
+// resolve is an operator's verdict on the version seen some time ago.
+func (rc *reconciler) resolve() {
+	v := pick(rc.scenario, Verdicts()...)
+	change, err := Resolve(rc.entry, verdict(v, rc.seen), rc.now)
 	if err != nil {
-		d.refused++
-		if d.seen.Version == d.entry.Version && !errors.Is(err, ErrNotInDoubt) {
-			d.fault("a person who saw it is told %v", err)
+		rc.refused++
+		if rc.seen.Version == rc.entry.Version && !errors.Is(err, ErrNotInDoubt) {
+			rc.fault("an operator who saw this version gets %v", err)
 		}
 		return
 	}
-	if d.write(change, "resolve "+string(v)) {
-		d.decided++
+	if rc.write(change, "resolve "+string(v)) {
+		rc.resolved++
 		if v == VerdictNotSent {
-			d.riskAt = d.n
+			rc.riskAt = rc.n
 		}
 	}
 }
 
-// comesToRest lets the provider answer until nobody asks it any more.
-func (d *doubts) comesToRest() {
-	d.askers = nil
+// finish makes lookups until none is scheduled any more.
+func (rc *reconciler) finish() {
+	rc.pending = nil
 	for range 300 {
-		if !d.exists || d.entry.State != Unknown || d.entry.AskAt.IsZero() {
+		if !rc.exists || rc.entry.State != Unknown || rc.entry.NextLookup.IsZero() {
 			return
 		}
-		d.n++
-		d.now = d.now.Add(time.Minute)
-		d.asksAbout()
-		for _, a := range d.askers {
+		rc.n++
+		rc.now = rc.now.Add(time.Minute)
+		rc.startLookup()
+		for _, p := range rc.pending {
 			for done := false; !done; {
-				done = d.advance(a)
+				done = rc.advance(p)
 			}
 		}
-		d.askers = nil
-		d.settleDown() // what is sent again has to end too
+		rc.pending = nil
+		rc.runToEnd() // a resend must end too
 	}
-	d.fault("its provider is asked without end: %+v", d.entry)
+	rc.fault("lookups without end: %+v", rc.entry)
 }
 
-// TestRandomWalksThroughDeadLettersNeverSendTwice is the same walk once more, where operators redrive, discard
-// and erase by what they saw some time ago, payloads are purged, and a broker gives up on what it brought.
-func TestRandomWalksThroughDeadLettersNeverSendTwice(t *testing.T) {
+// The same random walk once more, where operators redrive, discard and erase by what they saw some time ago, payloads
+// are purged, and a broker dead-letters messages.
+func TestRandomWalks_ThroughDeadLettersNeverSendTwice(t *testing.T) {
 	const walks, steps = 1500, 200
 	all := map[string]int{}
 	for seed := range uint64(walks) {
-		w := newWorld(seed)
-		w.cancels, w.gaveUps, w.deadly = w.chance(5), pick(w, 0, 0, 10, 40), pick(w, 0, 30, 70)
-		o := &operators{doubts: &doubts{world: w}, reached: all, purges: w.chance(30), erases: w.chance(10), most: pick(w, 1, mostRedrives)}
+		s := newScenario(seed)
+		s.cancels, s.deadLetterChance, s.refuseChance = s.chance(5), pick(s, 0, 0, 10, 40), pick(s, 0, 30, 70)
+		o := &operator{reconciler: &reconciler{scenario: s}, reached: all, purges: s.chance(30), erases: s.chance(10), maxRedrives: pick(s, 1, maxRedrives)}
 		for range steps {
-			switch roll := w.rng.IntN(100); {
-			case roll < 20 && w.exists:
-				w.n++
+			switch roll := s.rng.IntN(100); {
+			case roll < 20 && s.exists:
+				s.n++
 				o.step()
-			case roll < 30 && w.exists:
-				w.n++
-				o.doubts.step()
+			case roll < 30 && s.exists:
+				s.n++
+				o.reconciler.step()
 			default:
-				w.step()
+				s.step()
 			}
-			o.sentStays()
+			o.checkStaysSent()
 		}
-		w.settleDown()
-		o.comesToRest()
-		if len(w.faults) > 0 {
-			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "; "), strings.Join(w.told, "\n"))
+		s.runToEnd()
+		o.finish()
+		if len(s.faults) > 0 {
+			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(s.faults, "; "), strings.Join(s.trace, "\n"))
 		}
-		all["calls"] += len(w.calls)
-		all["sent after a redrive"] += count(w.entry.State == Sent && w.entry.Redrives > 0)
-		all["dead after a redrive"] += count(w.entry.State == Dead && w.entry.Redrives > 0)
-		all["gave up, and sent"] += count(w.entry.State == Sent && w.gaveUps > 0 && w.entry.Redrives > 0)
+		all["calls"] += len(s.calls)
+		all["sent after a redrive"] += count(s.entry.State == Sent && s.entry.Redrives > 0)
+		all["dead after a redrive"] += count(s.entry.State == Dead && s.entry.Redrives > 0)
+		all["dead-lettered, and sent"] += count(s.entry.State == Sent && s.deadLetterChance > 0 && s.entry.Redrives > 0)
 	}
 	t.Logf("%v", all)
-	for _, what := range []string{
-		"reopened", "prepared", "stale", "discard", "erase", "erase in flight", "purge", "sent after a redrive", "dead after a redrive", "gave up, and sent",
+	for _, action := range []string{
+		"redriven", "prepared", "stale", "discard", "erase", "erase in flight", "purge", "sent after a redrive", "dead after a redrive", "dead-lettered, and sent",
 		string(SkipSent), string(SkipInProgress), string(SkipUnknown), string(SkipDropped), string(SkipMoved), string(SkipPermanent),
 		string(SkipParked), string(SkipPurged), string(SkipExpired), string(SkipUnroutable),
 	} {
-		if all[what] == 0 {
-			t.Errorf("the walks do not reach %q", what)
+		if all[action] == 0 {
+			t.Errorf("the walks do not reach %q", action)
 		}
 	}
 }
 
-// operators are those who steer, each by what was seen some time ago.
-type operators struct {
-	*doubts
-	laid     Entry   // as a redrive was laid out
-	prepared *Change // a write that was decided on, and is late
-	sent     bool
-	purges   bool
-	erases   bool
-	most     int
-	reached  map[string]int
+// operator makes the operators' changes of a walk, each by what was seen some time ago.
+type operator struct {
+	*reconciler
+	seenDead    Entry   // when a redrive was created
+	prepared    *Change // a change decided on earlier and not written yet
+	sent        bool
+	purges      bool
+	erases      bool
+	maxRedrives int
+	reached     map[string]int
 }
 
-func (o *operators) step() {
+func (o *operator) step() {
 	switch roll := o.rng.IntN(100); {
 	case roll < 20:
-		o.laid = o.entry
+		o.seenDead = o.entry
 	case roll < 75:
-		o.redrives()
+		o.redrive()
 	case roll < 85 && o.prepared != nil:
-		o.does("prepared", *o.prepared)
+		o.apply("prepared", *o.prepared)
 		o.prepared = nil
 	case roll < 88:
-		if change, err := Discard(o.entry, o.laid.Version, theAct()); err == nil {
-			o.does("discard", change)
+		if change, err := Discard(o.entry, o.seenDead.Version, auditEvent()); err == nil {
+			o.apply("discard", change)
 		}
 	case roll < 93 && o.erases:
 		o.reached["erase in flight"] += count(o.entry.State == Sending)
-		if o.does("erase", Erase(o.entry, theAct())); o.cancelledAt == 0 {
+		if o.apply("erase", Erase(o.entry, auditEvent())); o.cancelledAt == 0 {
 			o.cancelledAt = o.n
 		}
 	case roll >= 93 && o.purges:
 		keep := Retention{Sent: time.Minute, Dead: 2 * time.Minute, Dropped: time.Minute}
-		if keep.Aged(Kept{Entry: o.entry, Payload: o.purgedAt == 0}, o.now) == AgeingPayload {
-			o.does("purge", Purge(o.entry))
+		if keep.Expiry(RetentionCandidate{Entry: o.entry, HasPayload: o.purgedAt == 0}, o.now) == ExpirePayload {
+			o.apply("purge", Purge(o.entry))
 		}
 	}
 }
 
-func (o *operators) does(what string, change Change) {
-	was := o.entry
-	stands := o.write(change, what)
-	o.reached[what] += count(stands)
-	o.reached["stale"] += count(!stands)
-	if o.entry.Redrives > o.most {
-		o.fault("%d redrives of %d", o.entry.Redrives, o.most)
+func (o *operator) apply(action string, change Change) {
+	before := o.entry
+	ok := o.write(change, action)
+	o.reached[action] += count(ok)
+	o.reached["stale"] += count(!ok)
+	if o.entry.Redrives > o.maxRedrives {
+		o.fault("%d redrives of %d", o.entry.Redrives, o.maxRedrives)
 	}
-	if stands && change.Event.Origin == OriginRedrive && (was.State != Dead || o.purgedAt > 0) {
-		o.fault("a redrive put to work what was %s, purged at step %d", was.State, o.purgedAt)
+	if ok && change.Event.Origin == OriginRedrive && (before.State != Dead || o.purgedAt > 0) {
+		o.fault("a redrive of an entry that was %s, purged at step %d", before.State, o.purgedAt)
 	}
 }
 
-// redrives puts an item to work again, at once or with what was decided on some time before.
-func (o *operators) redrives() {
-	by := reopening(o.laid, func(by *Reopening) { by.Kept, by.Permanent, by.Most = o.purgedAt == 0, o.chance(70), o.most })
+// redrive redrives the entry as an item, and writes the change at once or some steps later.
+func (o *operator) redrive() {
+	rr := redriveRules(o.seenDead, func(rr *RedriveRules) {
+		rr.HasPayload, rr.Permanent, rr.MaxRedrives = o.purgedAt == 0, o.chance(70), o.maxRedrives
+	})
 	if o.chance(50) {
-		by.Deadline = o.now.Add(pick(o.world, -time.Second, time.Minute, time.Hour))
+		rr.Deadline = o.now.Add(pick(o.scenario, -time.Second, time.Minute, time.Hour))
 	}
-	if !o.now.Before(by.Granted(o.entry).Deadline) {
-		by.Admission = Admission{Refusal: Dropped, Reason: ReasonExpired}
+	if !o.now.Before(rr.WithDeadline(o.entry).Deadline) {
+		rr.Admission = Admission{State: Dropped, Reason: ReasonExpired}
 	}
-	change, skip := Reopen(o.entry, by, o.plan.rules(o.entry), o.now)
+	change, skip := RedriveEntry(o.entry, rr, o.plan.rules(o.entry), o.now)
 	switch {
 	case skip != "":
 		o.reached[string(skip)]++
 	case o.chance(30):
 		o.prepared = &change
 	default:
-		o.does("reopened", change)
+		o.apply("redriven", change)
 	}
 }
 
-// sentStays holds what was ever sent to be sent.
-func (o *operators) sentStays() {
+// checkStaysSent reports a fault if a sent entry is not sent any more.
+func (o *operator) checkStaysSent() {
 	if o.sent && o.entry.State != Sent {
 		o.fault("it was sent, and is %s", o.entry.State)
 	}

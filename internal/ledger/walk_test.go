@@ -10,42 +10,41 @@ import (
 	. "github.com/sendonce/sendonce/internal/ledger"
 )
 
-// TestRandomWalksNeverSendTwice lets several visitors at one entry, each at its own pace and with its
-// own idea of the configuration, and crashes them between any two steps. The provider tells the truth to
-// the test and not always to the caller.
-func TestRandomWalksNeverSendTwice(t *testing.T) {
+// Several tasks process one entry, each at its own pace and with its own version of the configuration, and may crash
+// between any two steps. The test knows the actual result of each call; the task may not get the response.
+func TestRandomWalks_NeverSendTwice(t *testing.T) {
 	const walks, steps = 1500, 150
-	var all tally
+	var all counts
 	for seed := range uint64(walks) {
-		w := newWorld(seed)
+		s := newScenario(seed)
 		for range steps {
-			w.step()
+			s.step()
 		}
-		w.settleDown()
-		if len(w.faults) > 0 {
-			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(w.faults, "; "), strings.Join(w.told, "\n"))
+		s.runToEnd()
+		if len(s.faults) > 0 {
+			t.Fatalf("seed %d: %s\n%s", seed, strings.Join(s.faults, "; "), strings.Join(s.trace, "\n"))
 		}
-		all.add(w)
+		all.add(s)
 	}
 	t.Logf("%+v", all)
-	if all.calls < walks/2 || all.repeats == 0 || all.lapses == 0 || all.lates == 0 || all.risks == 0 || all.cancels == 0 || all.replays == 0 {
-		t.Errorf("the walks do not reach what they are for: %+v", all)
+	if all.calls < walks/2 || all.repeats == 0 || all.expirations == 0 || all.late == 0 || all.risks == 0 || all.cancels == 0 || all.replays == 0 {
+		t.Errorf("the walks do not reach every case: %+v", all)
 	}
 }
 
-type tally struct{ calls, repeats, replays, lapses, lates, risks, cancels int }
+type counts struct{ calls, repeats, replays, expirations, late, risks, cancels int }
 
-func (a *tally) add(w *world) {
-	a.calls += len(w.calls)
-	a.repeats += max(len(w.calls)-1, 0)
-	a.replays += w.replays
-	a.lapses += w.entry.Lapses
-	a.lates += w.lates
-	a.risks += w.risks
-	a.cancels += count(w.cancelledAt > 0)
+func (a *counts) add(s *scenario) {
+	a.calls += len(s.calls)
+	a.repeats += max(len(s.calls)-1, 0)
+	a.replays += s.replays
+	a.expirations += s.entry.LeaseExpirations
+	a.late += s.late
+	a.risks += s.risks
+	a.cancels += count(s.cancelledAt > 0)
 }
 
-// plan is a configuration: where the channel leads, and what the providers declare.
+// plan is a configuration: the channel's provider, and what the providers declare.
 type plan struct {
 	channel   string
 	routes    map[string]Route
@@ -55,231 +54,231 @@ type plan struct {
 func (p plan) rules(e Entry) Rules {
 	return Rules{
 		Lease: lease, Margin: margin, Channel: p.routes[p.channel], Bound: p.routes[e.Provider],
-		OnUnknown: p.onUnknown, MaxAttempts: attempts, MaxLapses: maxLapses,
-		RetriesBy: OwnerBroker, TakeoverAfter: takeover, Asks: asks(),
+		OnUnknown: p.onUnknown, MaxAttempts: attempts, MaxLeaseExpirations: maxExpirations,
+		RetriesBy: OwnerBroker, TakeoverAfter: takeover, LookupSchedule: lookupSchedule(),
 	}
 }
 
-// call is one request that a provider saw.
+// call is one request that a provider received.
 type call struct {
-	step     int
-	at       time.Time
-	route    Route
-	accepted bool
-	denied   bool // the caller was told, in a way that proves it unsent
+	step         int
+	at           time.Time
+	route        Route
+	accepted     bool
+	provenUnsent bool // the task got a response that proves it unsent
 }
 
-// visitor walks one visit, one step at a time.
-type visitor struct {
-	visit   Visit
+// task processes the entry once, one step at a time.
+type task struct {
+	trigger Trigger
 	holder  string
 	plan    plan
 	slot    Slot
 	seen    Entry
-	now     time.Time // the ledger's, as it was read
+	now     time.Time // the ledger's, when the entry was read
 	read    bool
 	holds   bool
 	attempt *Attempt
 }
 
-type world struct {
+type scenario struct {
 	rng         *rand.Rand
 	now         time.Time
 	n           int
 	entry       Entry
 	exists      bool
 	plan        plan
-	cancels     bool // whether anybody cancels in this walk
+	cancels     bool // whether the entry may be cancelled in this walk
 	changes     bool // whether the configuration changes
-	visitors    []*visitor
+	tasks       []*task
 	calls       []call
 	cancelledAt int
 	riskAt      int
 	claimed     map[string]int  // the step at which a holder's claim was written
-	settled     map[string]bool // the holders whose own line stands
+	settled     map[string]bool // the holders whose own outcome is recorded
 
-	gaveUps               int // of 100 pushes, how many come from the broker's dead-letter queue
-	deadly                int // of 100 calls, how many more are refused for good
-	purgedAt              int // the step at which the payload was purged; 0 while it is kept
-	replays, lates, risks int
-	told, faults          []string
+	deadLetterChance     int // percentage of pushes that come from the broker's dead-letter queue
+	refuseChance         int // percentage of calls that are also refused permanently
+	purgedAt             int // the step at which the payload was purged; 0 before that
+	replays, late, risks int
+	trace, faults        []string
 }
 
-func newWorld(seed uint64) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: noon(), claimed: map[string]int{}, settled: map[string]bool{}}
-	w.cancels, w.changes = w.chance(25), w.chance(50)
-	w.plan = plan{channel: "a", routes: map[string]Route{}, onUnknown: pick(w, Hold, Hold, AssumeSent, Resend)}
+func newScenario(seed uint64) *scenario {
+	s := &scenario{rng: rand.New(rand.NewPCG(seed, 7)), now: noon(), claimed: map[string]int{}, settled: map[string]bool{}}
+	s.cancels, s.changes = s.chance(25), s.chance(50)
+	s.plan = plan{channel: "a", routes: map[string]Route{}, onUnknown: pick(s, Hold, Hold, AssumeSent, Resend)}
 	for _, name := range []string{"a", "b"} {
-		w.plan.routes[name] = w.account(name, pick(w, Blind, Idempotent, Idempotent, Lookup))
+		s.plan.routes[name] = s.account(name, pick(s, ContractBlind, ContractIdempotent, ContractIdempotent, ContractLookup))
 	}
-	return w
+	return s
 }
 
-func pick[T any](w *world, from ...T) T { return from[w.rng.IntN(len(from))] }
+func pick[T any](s *scenario, from ...T) T { return from[s.rng.IntN(len(from))] }
 
-func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
+func (s *scenario) chance(percent int) bool { return s.rng.IntN(100) < percent }
 
-// account is a provider's declaration; the fingerprint covers account and contract.
-func (w *world) account(name string, kind ContractKind) Route {
+// account returns a provider's route; the fingerprint covers account and contract.
+func (s *scenario) account(name string, kind ContractKind) Route {
 	r := Route{Provider: name, Contract: Contract{Kind: kind}}
-	if kind == Idempotent {
-		r.Contract.Window = pick(w, 2*time.Minute, 10*time.Minute, window)
+	if kind == ContractIdempotent {
+		r.Contract.Window = pick(s, 2*time.Minute, 10*time.Minute, window)
 	}
-	r.Fingerprint = fmt.Sprintf("%s/%d/%s/%v", name, w.rng.IntN(2), kind, r.Contract.Window)
+	r.Fingerprint = fmt.Sprintf("%s/%d/%s/%v", name, s.rng.IntN(2), kind, r.Contract.Window)
 	return r
 }
 
-func (w *world) tell(format string, args ...any) {
-	w.told = append(w.told, fmt.Sprintf("%3d %s ", w.n, w.now.Format("15:04:05.000"))+fmt.Sprintf(format, args...))
+func (s *scenario) logf(format string, args ...any) {
+	s.trace = append(s.trace, fmt.Sprintf("%3d %s ", s.n, s.now.Format("15:04:05.000"))+fmt.Sprintf(format, args...))
 }
 
-func (w *world) fault(format string, args ...any) {
-	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+func (s *scenario) fault(format string, args ...any) {
+	s.faults = append(s.faults, fmt.Sprintf(format, args...))
 }
 
-func (w *world) step() {
-	w.n++
-	if w.chance(30) {
-		w.now = w.now.Add(pick(w, time.Microsecond, 100*time.Millisecond, time.Second, 5*time.Second, 5*time.Second, lease, takeover))
+func (s *scenario) step() {
+	s.n++
+	if s.chance(30) {
+		s.now = s.now.Add(pick(s, time.Microsecond, 100*time.Millisecond, time.Second, 5*time.Second, 5*time.Second, lease, takeover))
 	}
-	switch roll := w.rng.IntN(100); {
+	switch roll := s.rng.IntN(100); {
 	case roll < 2:
-		if w.cancels {
-			w.cancel()
+		if s.cancels {
+			s.cancel()
 		}
 	case roll < 4:
-		if w.changes {
-			w.reconfigure()
+		if s.changes {
+			s.reconfigure()
 		}
-	case roll < 18 || len(w.visitors) == 0:
-		w.arrive(pick(w, OriginPush, OriginPush, OriginAPI, OriginWorker))
+	case roll < 18 || len(s.tasks) == 0:
+		s.start(pick(s, OriginPush, OriginPush, OriginAPI, OriginWorker))
 	case roll < 21:
-		w.leave(w.rng.IntN(len(w.visitors))) // a crash: whatever it knew is gone
+		s.remove(s.rng.IntN(len(s.tasks))) // a crash: its state is lost
 	default:
-		i := w.rng.IntN(len(w.visitors))
-		if w.advance(w.visitors[i]) {
-			w.leave(i)
+		i := s.rng.IntN(len(s.tasks))
+		if s.advance(s.tasks[i]) {
+			s.remove(i)
 		}
 	}
 }
 
-func (w *world) leave(i int) { w.visitors = append(w.visitors[:i], w.visitors[i+1:]...) }
+func (s *scenario) remove(i int) { s.tasks = append(s.tasks[:i], s.tasks[i+1:]...) }
 
-func (w *world) arrive(o Origin) *visitor {
-	v := &visitor{visit: visit(o), holder: fmt.Sprintf("h%d", w.n), plan: w.plan}
-	v.visit.GaveUp = o == OriginPush && w.chance(w.gaveUps)
-	if v.visit.Birth != nil {
-		v.visit.Birth.UserID = "user-77"
-		v.visit.Birth.Deadline = noon().Add(pick(w, 10*time.Minute, 2*time.Hour))
+func (s *scenario) start(o Origin) *task {
+	tk := &task{trigger: trigger(o), holder: fmt.Sprintf("h%d", s.n), plan: s.plan}
+	tk.trigger.DeadLettered = o == OriginPush && s.chance(s.deadLetterChance)
+	if tk.trigger.NewEntry != nil {
+		tk.trigger.NewEntry.UserID = "user-77"
+		tk.trigger.NewEntry.Deadline = noon().Add(pick(s, 10*time.Minute, 2*time.Hour))
 	}
-	w.visitors = append(w.visitors, v)
-	return v
+	s.tasks = append(s.tasks, tk)
+	return tk
 }
 
-func (w *world) reconfigure() {
-	routes := map[string]Route{"a": w.plan.routes["a"], "b": w.plan.routes["b"]}
-	name := pick(w, "a", "b")
-	switch w.rng.IntN(4) {
+func (s *scenario) reconfigure() {
+	routes := map[string]Route{"a": s.plan.routes["a"], "b": s.plan.routes["b"]}
+	name := pick(s, "a", "b")
+	switch s.rng.IntN(4) {
 	case 0:
 		delete(routes, name)
 	case 1:
-		routes[name] = w.account(name, pick(w, Blind, Idempotent, Lookup))
+		routes[name] = s.account(name, pick(s, ContractBlind, ContractIdempotent, ContractLookup))
 	case 2:
-		w.plan.onUnknown = pick(w, Hold, AssumeSent, Resend)
+		s.plan.onUnknown = pick(s, Hold, AssumeSent, Resend)
 	}
-	w.plan = plan{channel: pick(w, "a", "b"), routes: routes, onUnknown: w.plan.onUnknown}
-	w.tell("reconfigured: %+v", w.plan)
+	s.plan = plan{channel: pick(s, "a", "b"), routes: routes, onUnknown: s.plan.onUnknown}
+	s.logf("new configuration: %+v", s.plan)
 }
 
-func (w *world) cancel() {
-	change := Tombstone(identity(), visit(OriginAPI), w.now)
-	if w.exists {
+func (s *scenario) cancel() {
+	change := Tombstone(identity(), trigger(OriginAPI), s.now)
+	if s.exists {
 		var writes bool
-		if change, _, writes = Cancel(w.entry, visit(OriginAPI)); !writes {
+		if change, _, writes = Cancel(s.entry, trigger(OriginAPI)); !writes {
 			return
 		}
 	}
-	w.write(change, "cancel")
-	if w.cancelledAt == 0 {
-		w.cancelledAt = w.n
+	s.write(change, "cancel")
+	if s.cancelledAt == 0 {
+		s.cancelledAt = s.n
 	}
 }
 
-// write is the store: it checks existence and version, raises the version and fixes the moments.
-func (w *world) write(c Change, by string) bool {
-	if c.Entry.Version != w.entry.Version || w.exists != (c.Entry.Version > 0) {
-		w.tell("%s: stale", by)
+// write is the store: it checks existence and version, increments the version and fixes the moments.
+func (s *scenario) write(c Change, actor string) bool {
+	if c.Entry.Version != s.entry.Version || s.exists != (c.Entry.Version > 0) {
+		s.logf("%s: stale", actor)
 		return false
 	}
-	was := w.entry
-	w.entry, w.exists = stored(c, w.now), true
-	w.tell("%s: %s -> %s %s, doubt %t, v%d", by, was.State, w.entry.State, w.entry.Reason, w.entry.InDoubt(), w.entry.Version)
-	if w.entry.Version != was.Version+1 {
-		w.fault("version %d after %d", w.entry.Version, was.Version)
+	before := s.entry
+	s.entry, s.exists = stored(c, s.now), true
+	s.logf("%s: %s -> %s %s, doubt %t, v%d", actor, before.State, s.entry.State, s.entry.Reason, s.entry.InDoubt(), s.entry.Version)
+	if s.entry.Version != before.Version+1 {
+		s.fault("version %d after %d", s.entry.Version, before.Version)
 	}
-	if err := w.entry.Check(); err != nil {
-		w.fault("check: %v", err)
+	if err := s.entry.Check(); err != nil {
+		s.fault("check: %v", err)
 	}
-	if w.entry.Spent > attempts {
-		w.fault("%d spent of %d", w.entry.Spent, attempts)
+	if s.entry.BudgetUsed > attempts {
+		s.fault("%d spent of %d", s.entry.BudgetUsed, attempts)
 	}
 	if c.Event != nil && c.Event.Reason == ReasonRiskTaken {
-		w.riskAt, w.risks = w.n, w.risks+1
+		s.riskAt, s.risks = s.n, s.risks+1
 	}
-	if was.Version > 0 && was.UserID == "" && w.entry.UserID != "" {
-		w.fault("an erased person is back")
+	if before.Version > 0 && before.UserID == "" && s.entry.UserID != "" {
+		s.fault("an erased user id is back")
 	}
-	if w.entry.Redrives < was.Redrives {
-		w.fault("%d redrives after %d", w.entry.Redrives, was.Redrives)
+	if s.entry.Redrives < before.Redrives {
+		s.fault("%d redrives after %d", s.entry.Redrives, before.Redrives)
 	}
-	if c.Forget != ForgetNothing && w.purgedAt == 0 {
-		w.purgedAt = w.n
+	if c.Purge != PurgeNothing && s.purgedAt == 0 {
+		s.purgedAt = s.n
 	}
 	if c.Event != nil && c.Event.Kind == EventLate {
-		w.lates++
+		s.late++
 	}
 	return true
 }
 
-// advance takes a visitor one step further, and tells whether it is done.
-func (w *world) advance(v *visitor) bool {
+// advance runs one step of a task, and reports whether the task is done.
+func (s *scenario) advance(tk *task) bool {
 	switch {
-	case v.attempt != nil:
-		return w.settle(v)
-	case v.holds:
-		w.call(v)
+	case tk.attempt != nil:
+		return s.settle(tk)
+	case tk.holds:
+		s.call(tk)
 		return false
-	case !v.read:
-		v.seen, v.now, v.read = w.entry, w.now, true
-		if v.seen.State == Sending && v.seen.Holder == v.holder {
-			v.holds = true // its claim stood, and only the reply was lost
+	case !tk.read:
+		tk.seen, tk.now, tk.read = s.entry, s.now, true
+		if tk.seen.State == Sending && tk.seen.Holder == tk.holder {
+			tk.holds = true // its claim was written, and only the reply was lost
 		}
 		return false
 	}
-	return w.decide(v)
+	return s.decide(tk)
 }
 
-func (w *world) decide(v *visitor) bool {
-	facts := Facts{Holder: v.holder, Wait: 5 * time.Second, Slot: v.slot}
-	subject := v.seen
-	if subject.Absent() && v.visit.Birth != nil {
-		subject = *v.visit.Birth
+func (s *scenario) decide(tk *task) bool {
+	facts := Facts{Holder: tk.holder, Wait: 5 * time.Second, Slot: tk.slot}
+	candidate := tk.seen
+	if candidate.Absent() && tk.trigger.NewEntry != nil {
+		candidate = *tk.trigger.NewEntry
 	}
-	if !v.now.Before(subject.Deadline) {
-		facts.Admission = Admission{Refusal: Dropped, Reason: ReasonExpired}
+	if !tk.now.Before(candidate.Deadline) {
+		facts.Admission = Admission{State: Dropped, Reason: ReasonExpired}
 	}
-	switch step := Meet(v.seen, v.visit, facts, v.plan.rules(subject), v.now); step.Verb {
-	case TakeSlot:
-		v.slot = Slot{Provider: step.Provider, Held: w.chance(85), Reason: ReasonGateClosed, Wait: 10 * time.Second}
-		v.read = false
-	case Create, Swap:
-		stands := w.write(step.Change, v.holder)
-		v.read = false
-		if stands && w.entry.Holder == v.holder {
-			w.claimed[v.holder] = w.n
+	switch step := Decide(tk.seen, tk.trigger, facts, tk.plan.rules(candidate), tk.now); step.Action {
+	case ActionAcquireSlot:
+		tk.slot = Slot{Provider: step.Provider, Held: s.chance(85), Reason: ReasonGateClosed, Wait: 10 * time.Second}
+		tk.read = false
+	case ActionInsert, ActionUpdate:
+		ok := s.write(step.Change, tk.holder)
+		tk.read = false
+		if ok && s.entry.Holder == tk.holder {
+			s.claimed[tk.holder] = s.n
 		}
-		if stands && w.entry.Holder == v.holder && w.chance(80) {
-			v.seen, v.holds, v.read = w.entry, true, true // v.now stays: the deadline counts from there
+		if ok && s.entry.Holder == tk.holder && s.chance(80) {
+			tk.seen, tk.holds, tk.read = s.entry, true, true // tk.now stays: the call's budget counts from there
 		}
 	default:
 		return true
@@ -287,99 +286,100 @@ func (w *world) decide(v *visitor) bool {
 	return false
 }
 
-// call dials, unless the claim's time is over.
-func (w *world) call(v *visitor) {
-	rules := v.plan.rules(v.seen)
-	budget := CallBudget(v.seen, pick(w, time.Second, 10*time.Second, time.Hour), rules, v.now)
-	v.attempt = &Attempt{
-		Visit: v.visit, Holder: v.holder, Provider: v.seen.Provider, Started: w.now, Finished: w.now,
-		Wait: pick(w, time.Second, 5*time.Second, time.Minute),
+// call calls the provider, unless the claim's time is over.
+func (s *scenario) call(tk *task) {
+	rules := tk.plan.rules(tk.seen)
+	budget := CallBudget(tk.seen, pick(s, time.Second, 10*time.Second, time.Hour), rules, tk.now)
+	tk.attempt = &Attempt{
+		Trigger: tk.trigger, Holder: tk.holder, Provider: tk.seen.Provider, Started: s.now, Finished: s.now,
+		Wait: pick(s, time.Second, 5*time.Second, time.Minute),
 	}
-	if !w.now.Before(v.now.Add(budget)) {
-		v.attempt.Outcome.Result = ResultNotCalled
+	if !s.now.Before(tk.now.Add(budget)) {
+		tk.attempt.Outcome.Result = ResultNotCalled
 		return
 	}
-	w.mayCall(v, rules.Bound)
-	c := call{step: w.n, at: w.now, route: rules.Bound}
-	truth := pick(w, ResultAccepted, ResultAccepted, ResultAccepted, ResultRefused, ResultGone,
+	s.checkCall(tk, rules.Bound)
+	c := call{step: s.n, at: s.now, route: rules.Bound}
+	actual := pick(s, ResultAccepted, ResultAccepted, ResultAccepted, ResultRefused, ResultGone,
 		ResultCredentials, ResultThrottled, ResultThrottled, ResultUnreachable, ResultUnreachable)
-	if w.chance(w.deadly) {
-		truth = pick(w, ResultRefused, ResultGone)
+	if s.chance(s.refuseChance) {
+		actual = pick(s, ResultRefused, ResultGone)
 	}
-	c.accepted = truth == ResultAccepted
-	v.attempt.Outcome.Result = truth
-	if w.chance(40) {
-		v.attempt.Outcome.Result = ResultUnknown // the answer is lost
+	c.accepted = actual == ResultAccepted
+	tk.attempt.Outcome.Result = actual
+	if s.chance(40) {
+		tk.attempt.Outcome.Result = ResultUnknown // the response is lost
 	}
 	if c.accepted {
-		v.attempt.Outcome.Receipt = c.route.Fingerprint
+		tk.attempt.Outcome.Receipt = c.route.Fingerprint
 	}
-	c.denied = !c.accepted && v.attempt.Outcome.Result != ResultUnknown
-	w.calls = append(w.calls, c)
-	w.tell("%s: calls %s, truly %s, told %s", v.holder, c.route.Fingerprint, truth, v.attempt.Outcome.Result)
+	c.provenUnsent = !c.accepted && tk.attempt.Outcome.Result != ResultUnknown
+	s.calls = append(s.calls, c)
+	s.logf("%s: calls %s, actually %s, reported %s", tk.holder, c.route.Fingerprint, actual, tk.attempt.Outcome.Result)
 }
 
-// mayCall holds a call that is about to be made to the promises, by what the provider truly knows.
-func (w *world) mayCall(v *visitor, to Route) {
-	if w.cancelledAt > 0 && w.cancelledAt < w.claimed[v.holder] {
-		w.fault("%s claimed after the cancel, and calls", v.holder)
+// checkCall checks the invariants of a call about to be made, by the actual results of the earlier calls.
+func (s *scenario) checkCall(tk *task, to Route) {
+	if s.cancelledAt > 0 && s.cancelledAt < s.claimed[tk.holder] {
+		s.fault("%s claimed after the cancel, and calls", tk.holder)
 	}
-	if w.purgedAt > 0 && w.purgedAt < w.claimed[v.holder] {
-		w.fault("%s claimed after the purge, and has nothing to send", v.holder)
+	if s.purgedAt > 0 && s.purgedAt < s.claimed[tk.holder] {
+		s.fault("%s claimed after the purge, and has nothing to send", tk.holder)
 	}
-	if !w.now.Before(v.seen.Deadline) {
-		w.fault("%s calls past the deadline", v.holder)
+	if !s.now.Before(tk.seen.Deadline) {
+		s.fault("%s calls past the deadline", tk.holder)
 	}
-	if w.entry.Holder != v.holder && w.entry.State != Sent && w.entry.State != Unknown {
-		w.fault("%s calls while the entry is %s by %q", v.holder, w.entry.State, w.entry.Holder)
+	if s.entry.Holder != tk.holder && s.entry.State != Sent && s.entry.State != Unknown {
+		s.fault("%s calls while the entry is %s by %q", tk.holder, s.entry.State, s.entry.Holder)
 	}
-	for _, earlier := range w.calls {
-		if earlier.denied || earlier.step < w.riskAt {
+	for _, earlier := range s.calls {
+		if earlier.provenUnsent || earlier.step < s.riskAt {
 			continue
 		}
-		remembered := earlier.route == to && to.Contract.Kind == Idempotent && w.now.Before(earlier.at.Add(to.Contract.Window))
+		remembered := earlier.route == to && to.Contract.Kind == ContractIdempotent && s.now.Before(earlier.at.Add(to.Contract.Window))
 		if !remembered {
-			w.fault("%s repeats the call of step %d, which may have been accepted", v.holder, earlier.step)
+			s.fault("%s repeats the call of step %d, which may have been accepted", tk.holder, earlier.step)
 		}
-		w.replays++
+		s.replays++
 	}
 }
 
-// settle writes the outcome: on what was claimed, on what stands, or as a late one.
-func (w *world) settle(v *visitor) bool {
-	rules := v.plan.rules(v.seen)
-	if w.write(Settle(v.seen, *v.attempt, rules, w.now), v.holder) {
-		w.settled[v.holder] = true
-		return w.chance(90) || !w.read(v) // now and then the reply of the commit is lost
+// settle writes the outcome: over the claimed entry, over the entry read again, or as a late outcome.
+func (s *scenario) settle(tk *task) bool {
+	rules := tk.plan.rules(tk.seen)
+	if s.write(Settle(tk.seen, *tk.attempt, rules, s.now), tk.holder) {
+		s.settled[tk.holder] = true
+		return s.chance(90) || !s.reload(tk) // sometimes the reply of the commit is lost
 	}
-	return !w.read(v)
+	return !s.reload(tk)
 }
 
-// read loads again after a settle that failed, or seemed to; true when there is something left to write.
-func (w *world) read(v *visitor) bool {
-	v.seen = w.entry
-	if w.entry.State == Sending && w.entry.Holder == v.holder {
+// reload loads the entry again after a settle that failed, or seemed to; it reports whether there is something left to
+// write.
+func (s *scenario) reload(tk *task) bool {
+	tk.seen = s.entry
+	if s.entry.State == Sending && s.entry.Holder == tk.holder {
 		return true
 	}
-	if !w.settled[v.holder] { // else its own line stands, and only the reply was lost
-		w.write(Late(w.entry, *v.attempt), v.holder)
+	if !s.settled[tk.holder] { // else its own outcome is recorded, and only the reply was lost
+		s.write(SettleLate(s.entry, *tk.attempt), tk.holder)
 	}
 	return false
 }
 
-// settleDown lets time pass with a configuration that stands and a worker that comes round.
-func (w *world) settleDown() {
-	w.visitors, w.plan.channel = nil, "a"
-	w.n++
+// runToEnd lets time pass with a fixed configuration and a worker, until the entry is final or unknown.
+func (s *scenario) runToEnd() {
+	s.tasks, s.plan.channel = nil, "a"
+	s.n++
 	for range 300 {
-		if !w.exists || w.entry.Final() || w.entry.State == Unknown {
+		if !s.exists || s.entry.Final() || s.entry.State == Unknown {
 			return
 		}
-		w.now = w.now.Add(lease)
-		v := w.arrive(OriginWorker)
-		for done := false; !done; w.n++ {
-			done = w.advance(v)
+		s.now = s.now.Add(lease)
+		tk := s.start(OriginWorker)
+		for done := false; !done; s.n++ {
+			done = s.advance(tk)
 		}
 	}
-	w.fault("it never comes to rest: %+v", w.entry)
+	s.fault("it does not end: %+v", s.entry)
 }

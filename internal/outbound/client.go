@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// Options shape a [Client]. The zero value is fit for use.
+// Options configure a [Client]. The zero value is ready for use; zero fields select the values given below.
 type Options struct {
-	TLSTimeout time.Duration  // of a handshake; 5 s
-	MaxBody    int64          // of an answer, in bytes; 64 KiB
-	Proxy      *url.URL       // nil for none; the environment is not asked
-	RootCAs    *x509.CertPool // nil for the system's
+	TLSTimeout time.Duration  // per handshake; 5 s
+	MaxBody    int64          // of a response, in bytes; 64 KiB
+	Proxy      *url.URL       // nil for none; the environment is not used
+	RootCAs    *x509.CertPool // nil for the system's roots
 	UserAgent  string         // "sendonce"
 }
 
 const (
 	dialTimeout = 5 * time.Second
-	idleTimeout = 30 * time.Second // of an unused connection: below what servers keep theirs
-	idlePerHost = 32               // unused connections that are kept for one host
-	maxHeader   = 64 << 10         // of an answer, in bytes
+	idleTimeout = 30 * time.Second // of an idle connection; shorter than what servers use
+	idlePerHost = 32               // idle connections kept per host
+	maxHeader   = 64 << 10         // of a response, in bytes
 )
 
-// Client sends. It is safe for concurrent use, and keeps connections between calls.
+// Client sends requests. It is safe for concurrent use, and reuses connections between calls.
 type Client struct {
 	http      *http.Client
 	maxBody   int64
 	userAgent string
 }
 
-// New makes a client.
+// New returns a client.
 func New(o Options) *Client {
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
@@ -63,25 +63,24 @@ func New(o Options) *Client {
 	}
 }
 
-// CloseIdle closes the connections that nobody uses.
+// CloseIdle closes the idle connections.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 
-// Over tells whether a call's time is over, by the clock: the context of a process that was suspended says so
-// only once its timer has fired.
-func Over(ctx context.Context) bool {
-	deadline, ends := ctx.Deadline()
-	return ctx.Err() != nil || ends && !time.Now().Before(deadline)
+// Expired reports whether a call's deadline has passed, by the clock: in a process that was suspended, the context
+// itself ends only when its timer fires.
+func Expired(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Do sends the request once, under ctx's deadline, and tells what that proved. The answer's body has been
-// read and closed. A request that means to send something must have a body: net/http takes one without for
-// safe to repeat.
-func (c *Client) Do(ctx context.Context, req *http.Request) Exchange {
-	if Over(ctx) {
-		return Exchange{Cause: CauseNotDialled}
+// Do sends the request once, with ctx's deadline, and returns what that proved. The response's body has been read and
+// closed. A request that must not be repeated needs a body: net/http considers a request without one replayable.
+func (c *Client) Do(ctx context.Context, req *http.Request) Response {
+	if Expired(ctx) {
+		return Response{Cause: CauseNotDialled}
 	}
-	var steps trail
-	req = req.WithContext(httptrace.WithClientTrace(ctx, steps.trace()))
+	var trace callTrace
+	req = req.WithContext(httptrace.WithClientTrace(ctx, trace.clientTrace()))
 	req.GetBody = nil
 	if req.Header == nil {
 		req.Header = http.Header{}
@@ -91,32 +90,32 @@ func (c *Client) Do(ctx context.Context, req *http.Request) Exchange {
 		req.Header.Set("User-Agent", c.userAgent)
 	}
 
-	resp, err := c.http.Do(req)
-	x := Exchange{Connections: int(steps.connections.Load())}
-	x.Called = x.Connections > 0
+	httpResp, err := c.http.Do(req)
+	resp := Response{Connections: int(trace.connections.Load())}
+	resp.Called = resp.Connections > 0
 	if err != nil {
-		x.Cause = steps.cause(ctx, err)
-		return x
+		resp.Cause = trace.cause(ctx, err)
+		return resp
 	}
-	defer resp.Body.Close()
-	x.Status, x.Header, x.Cause = resp.StatusCode, resp.Header, CauseStatus
-	x.Body, err = io.ReadAll(io.LimitReader(resp.Body, c.maxBody+1))
-	if int64(len(x.Body)) > c.maxBody {
-		x.Body, x.BodyCut = x.Body[:c.maxBody], true
+	defer httpResp.Body.Close()
+	resp.Status, resp.Header, resp.Cause = httpResp.StatusCode, httpResp.Header, CauseStatus
+	resp.Body, err = io.ReadAll(io.LimitReader(httpResp.Body, c.maxBody+1))
+	if int64(len(resp.Body)) > c.maxBody {
+		resp.Body, resp.BodyCut = resp.Body[:c.maxBody], true
 	}
-	if x.BodyCut = x.BodyCut || err != nil; x.BodyCut {
-		x.Cause = CauseBodyCut
+	if resp.BodyCut = resp.BodyCut || err != nil; resp.BodyCut {
+		resp.Cause = CauseBodyCut
 	}
-	return x
+	return resp
 }
 
-// trail records how far a call came. A dial may outlive its call, so the marks are atomic.
-type trail struct {
+// callTrace records which steps a call reached. Its fields are atomic because a dial may outlive its call.
+type callTrace struct {
 	connections             atomic.Int32
 	lookup, dial, handshake atomic.Bool
 }
 
-func (t *trail) trace() *httptrace.ClientTrace {
+func (t *callTrace) clientTrace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GotConn:           func(httptrace.GotConnInfo) { t.connections.Add(1) },
 		DNSStart:          func(httptrace.DNSStartInfo) { t.lookup.Store(true) },
@@ -125,8 +124,9 @@ func (t *trail) trace() *httptrace.ClientTrace {
 	}
 }
 
-// cause names a failure. Where no connection was had, the step that it stuck in tells more than the error.
-func (t *trail) cause(ctx context.Context, err error) string {
+// cause returns the cause of a failure. If no connection was obtained, the last step reached says more than the
+// error.
+func (t *callTrace) cause(ctx context.Context, err error) string {
 	cause := CauseOf(ctx, err)
 	if t.connections.Load() > 0 {
 		return cause
@@ -143,16 +143,17 @@ func (t *trail) cause(ctx context.Context, err error) string {
 	case cause == CauseProtocol && !t.lookup.Load() && !t.dial.Load():
 		return CauseRequest
 	case cause == CauseProtocol:
-		return CauseProxy // dialled, no TLS begun, no connection had: only a proxy speaks there
+		return CauseProxy // dialled, but neither TLS nor a connection: only a proxy can have replied
 	default:
 		return cause
 	}
 }
 
-func or[T comparable](value, otherwise T) T {
+// or returns value, or fallback if value is zero.
+func or[T comparable](value, fallback T) T {
 	var zero T
 	if value == zero {
-		return otherwise
+		return fallback
 	}
 	return value
 }

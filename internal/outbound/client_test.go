@@ -34,7 +34,7 @@ func post(t *testing.T, url string) *http.Request {
 	return req
 }
 
-func TestAnAnswerIsHandedOnWithItsFacts(t *testing.T) {
+func TestDo_ReturnsFactsOfResponse(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Agent", r.UserAgent())
 		w.Header().Set("X-Encoding", r.Header.Get("Accept-Encoding"))
@@ -43,19 +43,19 @@ func TestAnAnswerIsHandedOnWithItsFacts(t *testing.T) {
 	}))
 	defer server.Close()
 	req := post(t, server.URL)
-	x := client(t, outbound.Options{}).Do(t.Context(), req)
-	if x.Status != http.StatusTeapot || string(x.Body) != `{"a":1}` || x.BodyCut || !x.Called || x.Connections != 1 ||
-		x.Cause != outbound.CauseStatus || x.Header.Get("X-Agent") != "sendonce" || x.Header.Get("X-Encoding") != "" {
-		t.Errorf("got %+v", x)
+	resp := client(t, outbound.Options{}).Do(t.Context(), req)
+	if resp.Status != http.StatusTeapot || string(resp.Body) != `{"a":1}` || resp.BodyCut || !resp.Called || resp.Connections != 1 ||
+		resp.Cause != outbound.CauseStatus || resp.Header.Get("X-Agent") != "sendonce" || resp.Header.Get("X-Encoding") != "" {
+		t.Errorf("got %+v", resp)
 	}
 	if req.GetBody == nil || len(req.Header) != 0 {
 		t.Error("the caller's request was changed")
 	}
 }
 
-func TestAReplayableRequestIsNotReplayed(t *testing.T) {
-	// Each connection answers once, and then reads a whole request and hangs up: the case in which net/http
-	// sends a POST again when GetBody and the key are set.
+func TestDo_ReplayableRequestIsNotReplayed(t *testing.T) {
+	// Each connection responds once, then reads a whole second request and closes: in this case net/http sends a
+	// POST again if GetBody and the key are set.
 	var posts atomic.Int32
 	address := listen(t, func(conn net.Conn) {
 		reader := bufio.NewReader(conn)
@@ -76,32 +76,32 @@ func TestAReplayableRequestIsNotReplayed(t *testing.T) {
 	for i := range 100 {
 		req := post(t, "http://"+address)
 		req.Header.Set("Idempotency-Key", "k")
-		x := c.Do(t.Context(), req)
-		if int(posts.Load()) != i+1 || x.Connections != 1 || !x.Called {
-			t.Fatalf("call %d: %d posts, %+v", i, posts.Load(), x)
+		resp := c.Do(t.Context(), req)
+		if int(posts.Load()) != i+1 || resp.Connections != 1 || !resp.Called {
+			t.Fatalf("call %d: %d posts, %+v", i, posts.Load(), resp)
 		}
-		if warm := i%2 == 1; warm != (x.Status == 0) {
-			t.Fatalf("call %d: %+v", i, x)
+		if reused := i%2 == 1; reused != (resp.Status == 0) {
+			t.Fatalf("call %d: %+v", i, resp)
 		}
 	}
 }
 
-func TestARedirectIsAnAnswerLikeAnyOther(t *testing.T) {
+func TestDo_RedirectIsNotFollowed(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		var calls atomic.Int32
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			calls.Add(1)
 			http.Redirect(w, r, "/elsewhere", status)
 		}))
-		x := client(t, outbound.Options{}).Do(t.Context(), post(t, server.URL))
+		resp := client(t, outbound.Options{}).Do(t.Context(), post(t, server.URL))
 		server.Close()
-		if x.Status != status || calls.Load() != 1 {
-			t.Errorf("%d: %d calls, %+v", status, calls.Load(), x)
+		if resp.Status != status || calls.Load() != 1 {
+			t.Errorf("%d: %d calls, %+v", status, calls.Load(), resp)
 		}
 	}
 }
 
-func TestABodyWithoutEndIsLeftAlone(t *testing.T) {
+func TestDo_EndlessBodyIsNotRead(t *testing.T) {
 	written := make(chan int, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		chunk, total := make([]byte, 64<<10), 0
@@ -111,27 +111,27 @@ func TestABodyWithoutEndIsLeftAlone(t *testing.T) {
 		written <- total
 	}))
 	defer server.Close()
-	x := client(t, outbound.Options{}).Do(t.Context(), post(t, server.URL))
-	// What the kernel's buffers took is beyond us.
-	if total := <-written; x.Status != 200 || !x.BodyCut || total > 64<<20 {
-		t.Errorf("%d bytes were taken: status %d, cut %v", total, x.Status, x.BodyCut)
+	resp := client(t, outbound.Options{}).Do(t.Context(), post(t, server.URL))
+	// The kernel's buffers may hold more than the client read.
+	if total := <-written; resp.Status != 200 || !resp.BodyCut || total > 64<<20 {
+		t.Errorf("%d bytes were written: status %d, cut %v", total, resp.Status, resp.BodyCut)
 	}
 }
 
-func TestABodyIsReadUpToItsBound(t *testing.T) {
+func TestDo_BodyIsReadUpToLimit(t *testing.T) {
 	for size, cut := range map[int]bool{0: false, 99: false, 100: false, 101: true, 1 << 20: true} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(bytes.Repeat([]byte("a"), size))
 		}))
-		x := client(t, outbound.Options{MaxBody: 100}).Do(t.Context(), post(t, server.URL))
+		resp := client(t, outbound.Options{MaxBody: 100}).Do(t.Context(), post(t, server.URL))
 		server.Close()
-		if x.Status != 200 || x.BodyCut != cut || len(x.Body) != min(size, 100) {
-			t.Errorf("%d bytes: read %d, cut %v", size, len(x.Body), x.BodyCut)
+		if resp.Status != 200 || resp.BodyCut != cut || len(resp.Body) != min(size, 100) {
+			t.Errorf("%d bytes: read %d, cut %v", size, len(resp.Body), resp.BodyCut)
 		}
 	}
 }
 
-func TestAFailureIsNamedAndTellsWhetherAnybodyWasCalled(t *testing.T) {
+func TestDo_FailureHasCauseAndCalled(t *testing.T) {
 	silent := listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	for name, test := range map[string]struct {
 		url    string
@@ -140,23 +140,23 @@ func TestAFailureIsNamedAndTellsWhetherAnybodyWasCalled(t *testing.T) {
 		limit  time.Duration
 		o      outbound.Options
 	}{
-		"nobody listens":        {url: "http://" + closed(t), cause: outbound.CauseRefused},
+		"nobody listens":        {url: "http://" + deadAddress(t), cause: outbound.CauseRefused},
 		"no such name":          {url: "http://no-such-host.invalid", cause: outbound.CauseDNS},
 		"no such scheme":        {url: "gopher://127.0.0.1", cause: outbound.CauseRequest},
-		"closed at once":        {url: "http://" + listen(t, say("")), cause: outbound.CauseEOF, called: true},
+		"closed at once":        {url: "http://" + listen(t, reply("")), cause: outbound.CauseEOF, called: true},
 		"reset":                 {url: "http://" + listen(t, reset), called: true},
-		"garbage":               {url: "http://" + listen(t, say("220 mail\r\n\r\n")), cause: outbound.CauseProtocol, called: true},
-		"header bomb":           {url: "http://" + listen(t, say("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("a", 1<<20))), cause: outbound.CauseProtocol, called: true},
-		"cut header":            {url: "http://" + listen(t, say("HTTP/1.1 200 OK\r\nContent-")), cause: outbound.CauseProtocol, called: true},
+		"garbage":               {url: "http://" + listen(t, reply("220 mail\r\n\r\n")), cause: outbound.CauseProtocol, called: true},
+		"header bomb":           {url: "http://" + listen(t, reply("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("a", 1<<20))), cause: outbound.CauseProtocol, called: true},
+		"cut header":            {url: "http://" + listen(t, reply("HTTP/1.1 200 OK\r\nContent-")), cause: outbound.CauseProtocol, called: true},
 		"silence":               {url: "http://" + silent, cause: outbound.CauseTimeout, called: true, limit: 200 * time.Millisecond},
 		"silence before TLS":    {url: "https://" + silent, cause: outbound.CauseTLS, limit: 200 * time.Millisecond},
 		"own limit for TLS":     {url: "https://" + silent, cause: outbound.CauseTLS, o: outbound.Options{TLSTimeout: 50 * time.Millisecond}},
-		"no TLS there":          {url: "https://" + listen(t, say("HTTP/1.1 400 Bad Request\r\n\r\n")), cause: outbound.CauseTLS},
-		"the proxy refuses":     {url: "https://a.example", cause: outbound.CauseProxy, o: proxy(t, listen(t, say("HTTP/1.1 403 No\r\n\r\n")))},
-		"nobody at the proxy":   {url: "http://a.example", o: proxy(t, closed(t))},
-		"over before it began":  {url: "http://" + silent, cause: outbound.CauseNotDialled, limit: -1},
-		"a header that cannot":  {url: "http://" + silent, cause: outbound.CauseRequest, o: outbound.Options{UserAgent: "a\r\nb"}},
-		"an informational loop": {url: "http://" + listen(t, say(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 50))), called: true},
+		"no TLS there":          {url: "https://" + listen(t, reply("HTTP/1.1 400 Bad Request\r\n\r\n")), cause: outbound.CauseTLS},
+		"the proxy refuses":     {url: "https://a.example", cause: outbound.CauseProxy, o: proxy(t, listen(t, reply("HTTP/1.1 403 No\r\n\r\n")))},
+		"nobody at the proxy":   {url: "http://a.example", o: proxy(t, deadAddress(t))},
+		"deadline passed":       {url: "http://" + silent, cause: outbound.CauseNotDialled, limit: -1},
+		"an invalid header":     {url: "http://" + silent, cause: outbound.CauseRequest, o: outbound.Options{UserAgent: "a\r\nb"}},
+		"an informational loop": {url: "http://" + listen(t, reply(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 50))), called: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,27 +166,27 @@ func TestAFailureIsNamedAndTellsWhetherAnybodyWasCalled(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			x := client(t, test.o).Do(ctx, post(t, test.url))
-			if x.Called != test.called || x.Status != 0 || test.cause != "" && x.Cause != test.cause {
-				t.Errorf("called %v because of %q, want %v because of %q", x.Called, x.Cause, test.called, test.cause)
+			resp := client(t, test.o).Do(ctx, post(t, test.url))
+			if resp.Called != test.called || resp.Status != 0 || test.cause != "" && resp.Cause != test.cause {
+				t.Errorf("called %v with cause %q, want %v with cause %q", resp.Called, resp.Cause, test.called, test.cause)
 			}
 		})
 	}
 }
 
-func TestACallerWhoGivesUpIsToldApartFromADeadline(t *testing.T) {
+func TestDo_CancellationIsNotTimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	address := listen(t, func(conn net.Conn) {
 		_, _ = http.ReadRequest(bufio.NewReader(conn))
 		cancel()
 		_, _ = io.Copy(io.Discard, conn)
 	})
-	if x := client(t, outbound.Options{}).Do(ctx, post(t, "http://"+address)); x.Cause != outbound.CauseCancelled || !x.Called {
-		t.Errorf("got %+v", x)
+	if resp := client(t, outbound.Options{}).Do(ctx, post(t, "http://"+address)); resp.Cause != outbound.CauseCancelled || !resp.Called {
+		t.Errorf("got %+v", resp)
 	}
 }
 
-func TestOnlyCertificatesThatVerifyAreTakenAndOnlyHTTP1IsSpoken(t *testing.T) {
+func TestDo_RequiresValidCertificateAndHTTP1(t *testing.T) {
 	var major atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		major.Store(int32(r.ProtoMajor))
@@ -199,16 +199,16 @@ func TestOnlyCertificatesThatVerifyAreTakenAndOnlyHTTP1IsSpoken(t *testing.T) {
 	roots.AddCert(server.Certificate())
 
 	trusting := client(t, outbound.Options{RootCAs: roots})
-	if x := trusting.Do(t.Context(), post(t, server.URL)); x.Status != 200 || major.Load() != 1 {
-		t.Errorf("HTTP/%d, %+v", major.Load(), x)
+	if resp := trusting.Do(t.Context(), post(t, server.URL)); resp.Status != 200 || major.Load() != 1 {
+		t.Errorf("HTTP/%d, %+v", major.Load(), resp)
 	}
-	strange := client(t, outbound.Options{})
-	if x := strange.Do(t.Context(), post(t, server.URL)); x.Cause != outbound.CauseCertificate || x.Called {
-		t.Errorf("unknown authority: %+v", x)
+	untrusting := client(t, outbound.Options{})
+	if resp := untrusting.Do(t.Context(), post(t, server.URL)); resp.Cause != outbound.CauseCertificate || resp.Called {
+		t.Errorf("unknown authority: %+v", resp)
 	}
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	if x := trusting.Do(t.Context(), post(t, "https://localhost:"+port)); x.Cause != outbound.CauseCertificate || x.Called {
-		t.Errorf("other host: %+v", x)
+	if resp := trusting.Do(t.Context(), post(t, "https://localhost:"+port)); resp.Cause != outbound.CauseCertificate || resp.Called {
+		t.Errorf("other host: %+v", resp)
 	}
 }
 
@@ -222,14 +222,14 @@ func reset(conn net.Conn) {
 	_ = conn.(*net.TCPConn).SetLinger(0)
 }
 
-func say(words string) func(net.Conn) {
+func reply(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 4096))
-		_, _ = io.WriteString(conn, words)
+		_, _ = io.WriteString(conn, text)
 	}
 }
 
-func closed(t *testing.T) string {
+func deadAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -262,18 +262,18 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return listener.Addr().String()
 }
 
-// past is a context whose deadline has passed while its timer has not fired, as in a process that was
-// suspended and has just woken.
-type past struct{ context.Context }
+// expiredContext is a context whose deadline has passed but whose timer has not fired, as in a process that was
+// suspended and has just resumed.
+type expiredContext struct{ context.Context }
 
-func (past) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+func (expiredContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
 
-func TestNobodyIsCalledAfterADeadlineWhoseTimerHasNotFired(t *testing.T) {
+func TestDo_PassedDeadlineWithoutFiredTimerMakesNoCall(t *testing.T) {
 	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
 	defer server.Close()
-	x := outbound.New(outbound.Options{}).Do(past{t.Context()}, post(t, server.URL))
-	if x.Called || x.Cause != outbound.CauseNotDialled || calls.Load() != 0 {
-		t.Errorf("%+v after %d calls", x, calls.Load())
+	resp := outbound.New(outbound.Options{}).Do(expiredContext{t.Context()}, post(t, server.URL))
+	if resp.Called || resp.Cause != outbound.CauseNotDialled || calls.Load() != 0 {
+		t.Errorf("%+v after %d calls", resp, calls.Load())
 	}
 }

@@ -1,17 +1,17 @@
-// Package outbound is the one HTTP client with the manners of a sender.
+// Package outbound is the HTTP client for all requests that must not be repeated by accident.
 //
-// A sender must know what a failed call proves, so [Client.Do] hands back facts and never a bare error:
-// whether the request was given to a connection at all, how often, what was answered, and in one word of
-// a closed set what went wrong. An error's text cannot tell these apart: "context deadline exceeded"
-// stands for a request that waited in a queue as well as for one that was carried out.
+// A sender must know what a failed call proves, so [Client.Do] returns facts and never a bare error: whether the
+// request was written to a connection at all, to how many, what the response was, and the cause of a failure from a
+// closed set. The text of an error cannot distinguish these: "context deadline exceeded" is the error of a request
+// that only waited in a queue as well as of one that was carried out.
 //
 // Invariants:
 //
 //   - one call is at most one request on the wire: GetBody is cleared, so that net/http cannot replay a
 //     POST on its own (net/http Request.isReplayable), no redirect is followed, and only HTTP/1.1 is
-//     spoken, since HTTP/2 replays on some resets without being asked to;
-//   - everything read from a peer is bounded, and nothing is decompressed on the quiet;
+//     used, since HTTP/2 replays requests after some resets on its own;
+//   - everything read from a peer is limited in size, and nothing is decompressed implicitly;
 //   - a certificate that does not verify is never accepted, and no proxy is taken from the environment.
 //
-// What it does not do: it retries nothing, sets no idempotency key, and knows no provider's dialect.
+// What it does not do: it retries nothing, sets no idempotency key, and knows no provider's protocol.
 package outbound

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// MaxRetryAfter is the longest wait that [RetryAfter] reads; whoever asks for more gets this.
+// MaxRetryAfter is the longest wait that [RetryAfter] returns; larger values are cut to it.
 const MaxRetryAfter = 30 * 24 * time.Hour
 
-// RetryAfter reads a Retry-After field (RFC 9110, section 10.2.3): whole seconds, or a date judged at
-// now. What is neither, negative, past, or said twice is 0: no wait that one could rely on.
+// RetryAfter reads a Retry-After field (RFC 9110, section 10.2.3): whole seconds, or a date relative to now. It
+// returns 0, no usable wait, for anything else, and for a value that is negative, in the past, or given twice.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	values := h.Values("Retry-After")
 	if len(values) != 1 {
@@ -27,11 +27,12 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), MaxRetryAfter) // Sub saturates
 }
 
+// digits reports whether s consists of decimal digits only.
 func digits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// seconds reads digits, and stops before they could overflow.
+// seconds converts digits to seconds, and stops before they could overflow.
 func seconds(digits string) time.Duration {
 	var d time.Duration
 	for _, c := range digits {

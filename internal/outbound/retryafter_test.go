@@ -8,7 +8,7 @@ import (
 	"github.com/sendonce/sendonce/internal/outbound"
 )
 
-func TestRetryAfterReadsSecondsAndDatesAndNothingElse(t *testing.T) {
+func TestRetryAfter_ReadsOnlySecondsAndDates(t *testing.T) {
 	now := time.Date(2031, 3, 4, 9, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
 		"0":                               0,
@@ -45,9 +45,9 @@ func TestRetryAfterReadsSecondsAndDatesAndNothingElse(t *testing.T) {
 		}
 	}
 	if got := outbound.RetryAfter(http.Header{"Retry-After": {"5", "60"}}, now); got != 0 {
-		t.Errorf("said twice: %v", got)
+		t.Errorf("given twice: %v", got)
 	}
 	if got := outbound.RetryAfter(nil, now); got != 0 {
-		t.Errorf("not said: %v", got)
+		t.Errorf("absent: %v", got)
 	}
 }

@@ -1,8 +1,8 @@
-// Package policy holds what the configuration allows: how a reminder becomes an entry, whether an entry
-// may be sent now, and how long to wait between attempts.
+// Package policy computes what the configuration allows: how a reminder becomes an entry, whether an entry may be
+// sent now, and how long to wait between attempts.
 //
-// Invariants: every answer is a value with its reason, made from the arguments alone; no wait is
-// negative, overflows, or is longer than its cap or, where that is shorter, a second and its jitter.
+// Invariants: every result is a value with its reason, computed from the arguments alone; no wait is negative or
+// overflows, and none is longer than its cap, or than a second and its jitter if the cap is shorter than that.
 //
 // What it does not do: it never decides what an outcome means (package ledger does), and reads neither
 // clock nor configuration.
@@ -15,36 +15,36 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// Type is what the configuration says about one type of reminder.
+// Type is the configuration of one type of reminder.
 type Type struct {
-	MaxAttempts   int
-	Backoff       Backoff
-	Deadline      time.Duration // how long it is of use, from not_before or else from its birth
-	OnUnknown     ledger.OnUnknown
-	AsksRelevance bool
+	MaxAttempts    int
+	Backoff        Backoff
+	Deadline       time.Duration // how long it may be sent, from not_before or else from the time its age counts from
+	OnUnknown      ledger.OnUnknown
+	CheckRelevance bool
 }
 
-// Memory bounds the age of what may still be sent.
+// Memory bounds the age of a new reminder that may be sent.
 type Memory struct {
-	Span        time.Duration // how far back the ledger remembers
-	AcceptSince time.Time     // the cut-over onto a live stream; zero for none
+	Span        time.Duration // how long the ledger keeps its entries
+	AcceptSince time.Time     // the cut-over to a live stream; zero for none
 }
 
-// Arrival is how a reminder came to us, beside its own words.
+// Arrival is how a reminder was delivered.
 type Arrival struct {
 	Source    string
-	Published time.Time // by the broker; zero when it does not say
+	Published time.Time // by the broker; zero if it does not say
 }
 
-// Birth is the entry that a reminder would become, without the state that its first visit gives it.
+// NewEntry returns the entry for a new reminder, without a state: [ledger.Decide] decides that.
 //
-// Its age counts from created_at, else from the broker's publish time, else from now; a time ahead of
-// the ledger's clock counts as now, so that nobody can write themselves a longer deadline.
-func Birth(r reminder.Reminder, a Arrival, t Type, now time.Time) ledger.Entry {
+// Its age counts from created_at, else from the broker's publish time, else from now; a time ahead of the ledger's
+// clock counts as now, so that a producer cannot extend its own deadline.
+func NewEntry(r reminder.Reminder, a Arrival, t Type, now time.Time) ledger.Entry {
 	published := now
-	for _, said := range []time.Time{r.CreatedAt, a.Published} {
-		if !said.IsZero() {
-			published = earlier(said, now)
+	for _, date := range []time.Time{r.CreatedAt, a.Published} {
+		if !date.IsZero() {
+			published = earlier(date, now)
 			break
 		}
 	}
@@ -63,41 +63,42 @@ func Birth(r reminder.Reminder, a Arrival, t Type, now time.Time) ledger.Entry {
 	}
 }
 
-// lastInstant is the last one that RFC 3339 can write.
+// lastInstant is the latest time that RFC 3339 can express.
 func lastInstant() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC) }
 
-// deadline is the earlier of the reminder's own and the type's, which counts from the later of not_before
-// and where the age counts from.
+// deadline returns the earlier of the reminder's own deadline and the type's, which counts from not_before or, if that
+// is later, from published.
 func deadline(r reminder.Reminder, t Type, published time.Time) time.Time {
 	from := published
 	if r.NotBefore.After(published) {
 		from = r.NotBefore
 	}
-	byType := earlier(from.Add(t.Deadline), lastInstant())
+	typeDeadline := earlier(from.Add(t.Deadline), lastInstant())
 	if r.Deadline.IsZero() {
-		return byType
+		return typeDeadline
 	}
-	return earlier(r.Deadline, byType)
+	return earlier(r.Deadline, typeDeadline)
 }
 
-// Admit tells whether an entry may be sent now: before its first claim and before every other one.
-// The ledger's memory is asked of newcomers only: what is in the ledger is remembered.
+// Admit decides whether an entry may be sent now. It is called before every claim. Memory bounds only new entries: of
+// an existing one the ledger knows whether it was sent.
 func Admit(e ledger.Entry, notBefore time.Time, m Memory, now time.Time) ledger.Admission {
-	newcomer := e.Absent()
+	isNew := e.Absent()
 	switch {
-	case newcomer && e.Published.Before(now.Add(-m.Span)):
-		return ledger.Admission{Refusal: ledger.Dropped, Reason: ledger.ReasonBeforeMemory}
-	case newcomer && e.Published.Before(m.AcceptSince):
-		return ledger.Admission{Refusal: ledger.Dropped, Reason: ledger.ReasonBeforeCutOff}
-	case newcomer && notBefore.After(now.Add(m.Span)):
-		return ledger.Admission{Refusal: ledger.Dead, Class: ledger.ClassPermanent, Reason: ledger.ReasonTooFarAhead}
+	case isNew && e.Published.Before(now.Add(-m.Span)):
+		return ledger.Admission{State: ledger.Dropped, Reason: ledger.ReasonBeforeMemory}
+	case isNew && e.Published.Before(m.AcceptSince):
+		return ledger.Admission{State: ledger.Dropped, Reason: ledger.ReasonBeforeCutOff}
+	case isNew && notBefore.After(now.Add(m.Span)):
+		return ledger.Admission{State: ledger.Dead, Class: ledger.ClassPermanent, Reason: ledger.ReasonTooFarAhead}
 	case !e.Deadline.IsZero() && !now.Before(e.Deadline):
-		return ledger.Admission{Refusal: ledger.Dropped, Reason: ledger.ReasonExpired}
+		return ledger.Admission{State: ledger.Dropped, Reason: ledger.ReasonExpired}
 	default:
 		return ledger.Admission{}
 	}
 }
 
+// earlier returns the earlier of two times.
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
@@ -105,5 +106,5 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// micro is t as the ledger keeps it.
+// micro returns t in UTC and whole microseconds, as the ledger keeps it.
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -8,24 +8,24 @@ import (
 	"github.com/sendonce/sendonce/internal/outbound"
 )
 
-// Bounds of what is kept of a provider's words, in bytes.
+// Limits on the provider's text that is stored, in bytes.
 const (
-	maxWord    = 128
+	maxText    = 128
 	maxReceipt = 255
 )
 
-// CauseResent is the cause of an outcome whose one call reached more than one connection: the transport
-// sent it again behind our back. It must never be seen; where it is, an alert is due.
+// CauseResent is the cause of an outcome whose single call was written to more than one connection, because the
+// transport resent it on its own. It must never occur; if it does, it is worth an alert.
 const CauseResent = "resent"
 
-// Classify is the class table that HTTP adapters share: what an exchange proves about the one send it
-// tried. now is this host's, to judge a Retry-After date by. Receipt and Code are the adapter's to fill in,
-// from a body that only it can read.
-func Classify(x outbound.Exchange, now time.Time) ledger.Outcome {
+// Classify is the class table shared by the HTTP adapters: it returns what a response proves about the one send
+// that was attempted. now is this host's clock, used to evaluate a Retry-After date. Receipt and Code are left for
+// the adapter to fill in, since only the adapter can read the body.
+func Classify(x outbound.Response, now time.Time) ledger.Outcome {
 	o := ledger.Outcome{Status: x.Status, Cause: x.Cause, RequestID: RequestID(x.Header)}
 	switch {
 	case x.Connections > 1:
-		// The last answer speaks for one of several requests: only acceptance stands.
+		// The last response belongs to one of several requests, so only an acceptance is proof.
 		o.Cause = CauseResent
 		if accepted(x.Status) {
 			o.Result = ledger.ResultAccepted
@@ -39,13 +39,13 @@ func Classify(x outbound.Exchange, now time.Time) ledger.Outcome {
 	return o
 }
 
-// uncalled is the class of a call that no connection was had for: proven unsent.
+// uncalled classifies a call that never got a connection, and so is proven unsent.
 func uncalled(cause string) ledger.Result {
 	switch cause {
 	case outbound.CauseNotDialled:
 		return ledger.ResultNotCalled
 	case outbound.CauseCertificate:
-		return ledger.ResultCredentials // theirs or our trust in it is wrong; a person must look
+		return ledger.ResultCredentials // their certificate or our trust store is wrong; an operator must act
 	case outbound.CauseRequest:
 		return ledger.ResultRefused
 	default:
@@ -53,14 +53,14 @@ func uncalled(cause string) ledger.Result {
 	}
 }
 
-// classOf reads a status (RFC 9110, section 15). What it does not list is unknown.
-func classOf(x outbound.Exchange) ledger.Result {
+// classOf maps a status code (RFC 9110, section 15) to a result. A status that is not listed is unknown.
+func classOf(x outbound.Response) ledger.Result {
 	switch x.Status {
 	case http.StatusTooManyRequests:
 		return ledger.ResultThrottled
 	case http.StatusServiceUnavailable:
-		// With Retry-After, whatever it says, the server speaks of itself; without, a proxy may speak
-		// that had already passed the request on.
+		// With a Retry-After, whatever its value, the server reports on itself. Without one, the response
+		// may come from a proxy that had already forwarded the request.
 		if x.Header.Get("Retry-After") != "" {
 			return ledger.ResultThrottled
 		}
@@ -78,7 +78,7 @@ func classOf(x outbound.Exchange) ledger.Result {
 	case accepted(x.Status):
 		return ledger.ResultAccepted
 	case x.Status >= 300 && x.Status < 400:
-		return ledger.ResultCredentials // never followed: the address that we were given is not the right one
+		return ledger.ResultCredentials // redirects are never followed: the configured address is wrong
 	default:
 		return ledger.ResultUnknown
 	}
@@ -86,28 +86,29 @@ func classOf(x outbound.Exchange) ledger.Result {
 
 func accepted(status int) bool { return status >= 200 && status < 300 }
 
-// RequestID is the id that an answer gives its request, or nothing.
+// RequestID returns the request id from a response's headers, or "".
 func RequestID(h http.Header) string {
 	for _, name := range []string{"X-Request-Id", "Request-Id", "X-Amzn-Requestid"} {
-		if id := Word(h.Get(name)); id != "" {
+		if id := Printable(h.Get(name)); id != "" {
 			return id
 		}
 	}
 	return ""
 }
 
-// Word is a provider's machine word as it may be kept: its printable ASCII, at most 128 bytes.
-func Word(s string) string {
-	kept := make([]byte, 0, min(len(s), maxWord))
-	for i := 0; i < len(s) && len(kept) < maxWord; i++ {
+// Printable returns the printable ASCII characters of s, at most 128 of them: the form in which a provider's code
+// or request id is stored.
+func Printable(s string) string {
+	printable := make([]byte, 0, min(len(s), maxText))
+	for i := 0; i < len(s) && len(printable) < maxText; i++ {
 		if s[i] >= ' ' && s[i] <= '~' {
-			kept = append(kept, s[i])
+			printable = append(printable, s[i])
 		}
 	}
-	return string(kept)
+	return string(printable)
 }
 
-// Receipt is a provider's id for a message, or nothing where it could not be given back as it came: over
+// Receipt returns a provider's id for a message unchanged, or "" if it cannot be stored unchanged: longer than
 // 255 bytes, or not printable ASCII.
 func Receipt(s string) string {
 	if len(s) > maxReceipt {

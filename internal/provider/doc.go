@@ -1,15 +1,15 @@
-// Package provider is the gateway's side of those who carry reminders on: what an adapter must be, what
-// the answer of an HTTP provider proves, and the [Fleet] of configured providers with the lane before each.
+// Package provider defines the interface of a provider adapter, classifies the responses of HTTP providers, and
+// holds the [Pool] of configured providers, each with its rate and concurrency limits and its gate.
 //
 // Invariants:
 //
-//   - an adapter returns a [ledger.Outcome], never a bare error, and makes at most one request a call;
-//   - an answer that the class table does not know is unknown, never "failed";
-//   - on each replica a lane has no more calls in flight than its concurrency, and begins them no faster than
-//     its rate;
-//   - while a gate is closed, as far as a replica has heard, it begins no call; once it opens again, one
-//     delivery of all replicas tries it first.
+//   - an adapter returns a [ledger.Outcome], never a bare error, and makes at most one request per call;
+//   - a response that the class table does not list is unknown, never "failed";
+//   - on each replica a provider has no more calls in flight than its concurrency limit, and starts them no
+//     faster than its rate limit;
+//   - a replica starts no call while it knows the gate to be closed; when a gate half-opens, a single call
+//     across all replicas probes it first.
 //
-// What it does not do: it retries nothing, decides about no entry, and knows no adapter; the packages
-// beneath it are the adapters, and do not know each other.
+// What it does not do: it retries nothing, makes no decision about an entry, and imports no adapter. The adapters
+// are the packages below this one, and do not import each other.
 package provider

@@ -9,25 +9,26 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Provider carries one shipment at a time.
+// Provider sends shipments, one per call.
 type Provider interface {
-	// Send makes at most one call, ends with ctx, and tells what the call proved. It is safe for
-	// concurrent use.
+	// Send makes at most one request, returns when ctx ends, and reports what the request proved. It is
+	// safe for concurrent use.
 	Send(ctx context.Context, s ledger.Shipment) ledger.Outcome
-	// Route names the provider, its contract, and the fingerprint of both with account and endpoint.
+	// Route returns the provider's name, its contract, and a fingerprint over contract, account and endpoint.
 	Route() ledger.Route
 }
 
-// Asker is a provider with a lookup contract.
-type Asker interface {
-	// Ask asks whether the provider took what was sent under a key, ends with ctx, and tells what it said
-	// with its evidence. It changes nothing there.
-	Ask(ctx context.Context, sendKey string) (ledger.Finding, ledger.Outcome)
+// Looker is a provider that supports lookups.
+type Looker interface {
+	// Lookup asks whether the provider accepted the message sent under sendKey. It returns the result with
+	// the response's details, returns when ctx ends, and changes nothing at the provider.
+	Lookup(ctx context.Context, sendKey string) (ledger.LookupResult, ledger.Outcome)
 }
 
-// Fingerprint is what makes two configurations the same provider: hex SHA-256 over the length-prefixed
-// parts, by custom kind, account, endpoint, contract and version of the request's shape. Secrets are
-// left out, so that they can be changed in the middle of an entry's retries.
+// Fingerprint identifies a provider configuration: two configurations with the same fingerprint are the same
+// provider. It is the hex SHA-256 of the length-prefixed parts, by convention kind, account, endpoint, contract
+// and the version of the request format. Secrets are left out, so that they can be rotated while an entry is
+// being retried.
 func Fingerprint(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
@@ -39,9 +40,9 @@ func Fingerprint(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ContractWord is a contract as a part of a fingerprint.
-func ContractWord(c ledger.Contract) string {
-	if c.Kind == ledger.Idempotent {
+// ContractPart formats a contract as a part of a fingerprint.
+func ContractPart(c ledger.Contract) string {
+	if c.Kind == ledger.ContractIdempotent {
 		return c.Kind.String() + " " + c.Window.String()
 	}
 	return c.Kind.String()

@@ -9,91 +9,98 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// EpochLog keeps the systems and timelines that the ledger has lived on.
-type EpochLog interface {
+// EpochStore stores the epochs that the ledger has lived in. An epoch names a database system and its timeline: it
+// changes when the database is replaced, as by the promotion of a standby.
+type EpochStore interface {
+	// Epoch returns the current epoch of the database.
 	Epoch(ctx context.Context) (string, error)
-	Notice(ctx context.Context, epoch string, again bool) (noticed time.Time, err error)
+	// RecordEpoch returns when the epoch was first noticed, and stores it if it is new; the zero time for the epoch that
+	// the ledger began in. With again an epoch that is stored already counts as noticed now, since the caller has
+	// loaded from another one in between.
+	RecordEpoch(ctx context.Context, epoch string, again bool) (noticed time.Time, err error)
 }
 
-// Failovers knows when the database changed under us last. It is asked with every reading, so that a change
-// is noticed before anything is decided on what the new database says.
-type Failovers struct {
-	log    EpochLog
-	window time.Duration
-	told   func(ledger.Failover) // told when this replica learns of one
+// FailoverDetector detects that the database was replaced, by the epoch that each snapshot carries. It is consulted for
+// every snapshot, so that a change is noticed before anything is decided on what the new database says.
+type FailoverDetector struct {
+	store      EpochStore
+	window     time.Duration
+	onFailover func(ledger.Failover)
 
-	learning chan struct{} // held while the log is asked, so that one asks for all
-	mu       sync.Mutex
-	epoch    string // the one of the last reading
-	noticed  time.Time
-	learned  bool
+	reading chan struct{} // held while the store is called, so that one call serves all that wait
+	mu      sync.Mutex    // guards the fields below
+	epoch   string        // of the last snapshot
+	noticed time.Time
+	read    bool // epoch and noticed are set
 }
 
-// NewFailovers keeps watch; window is how long before a change commits may be forgotten, 0 where none ever
-// are. told may be nil.
-func NewFailovers(log EpochLog, window time.Duration, told func(ledger.Failover)) *Failovers {
-	if told == nil {
-		told = func(ledger.Failover) {}
+// NewFailoverDetector returns a detector. The window is how long before a failover commits may have been lost; 0 if none
+// ever are. onFailover is called when this replica learns of a failover; it may be nil.
+func NewFailoverDetector(store EpochStore, window time.Duration, onFailover func(ledger.Failover)) *FailoverDetector {
+	if onFailover == nil {
+		onFailover = func(ledger.Failover) {}
 	}
-	return &Failovers{log: log, window: window, told: told, learning: make(chan struct{}, 1)}
+	return &FailoverDetector{store: store, window: window, onFailover: onFailover, reading: make(chan struct{}, 1)}
 }
 
-// Failover is what a reading of this epoch has to reckon with. It is an error where that cannot be learned:
-// then nothing may be decided on the reading.
-func (f *Failovers) Failover(ctx context.Context, epoch string) (ledger.Failover, error) {
+// Failover returns the last failover, for a snapshot of this epoch; its Noticed is zero if there was none. After an
+// error nothing may be decided on the snapshot.
+func (f *FailoverDetector) Failover(ctx context.Context, epoch string) (ledger.Failover, error) {
 	if last, known := f.known(epoch); known {
 		return last, nil
 	}
 	select {
-	case f.learning <- struct{}{}:
-		defer func() { <-f.learning }()
+	case f.reading <- struct{}{}:
+		defer func() { <-f.reading }()
 	case <-ctx.Done():
 		return ledger.Failover{}, fmt.Errorf("reconcile: epoch: %w", ctx.Err())
 	}
 	if last, known := f.known(epoch); known {
 		return last, nil
 	}
-	return f.learn(ctx, epoch)
+	return f.load(ctx, epoch)
 }
 
-func (f *Failovers) known(epoch string) (ledger.Failover, bool) {
+// known returns the last failover if the epoch is that of the last snapshot.
+func (f *FailoverDetector) known(epoch string) (ledger.Failover, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return ledger.Failover{Noticed: f.noticed, Window: f.window}, f.learned && epoch == f.epoch
+	return ledger.Failover{Noticed: f.noticed, Window: f.window}, f.read && epoch == f.epoch
 }
 
-func (f *Failovers) learn(ctx context.Context, epoch string) (ledger.Failover, error) {
+// load records the epoch and keeps what the store returns. The caller holds reading.
+func (f *FailoverDetector) load(ctx context.Context, epoch string) (ledger.Failover, error) {
 	f.mu.Lock()
-	again := f.learned
+	again := f.read
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	noticed, err := f.log.Notice(ctx, epoch, again)
+	noticed, err := f.store.RecordEpoch(ctx, epoch, again)
 	if err != nil {
 		return ledger.Failover{}, fmt.Errorf("reconcile: epoch: %w", err)
 	}
 	f.mu.Lock()
-	f.epoch, f.noticed, f.learned = epoch, noticed, true
+	f.epoch, f.noticed, f.read = epoch, noticed, true
 	f.mu.Unlock()
 	last := ledger.Failover{Noticed: noticed, Window: f.window}
 	if !noticed.IsZero() {
-		f.told(last)
+		f.onFailover(last)
 	}
 	return last, nil
 }
 
-// Last is the last change that this replica knows of; the zero value where there was none.
-func (f *Failovers) Last() ledger.Failover {
+// Last returns the last failover that this replica knows of; its Noticed is zero if there was none.
+func (f *FailoverDetector) Last() ledger.Failover {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return ledger.Failover{Noticed: f.noticed, Window: f.window}
 }
 
-// look notices a change also where nobody reads.
-func (f *Failovers) look(ctx context.Context) error {
+// check notices a failover also while no entries are loaded.
+func (f *FailoverDetector) check(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	epoch, err := f.log.Epoch(bounded)
+	epoch, err := f.store.Epoch(bounded)
 	if err != nil {
 		return fmt.Errorf("reconcile: epoch: %w", err)
 	}

@@ -11,43 +11,43 @@ import (
 	"github.com/sendonce/sendonce/internal/reconcile"
 )
 
-// notices counts what is asked of the log, and may fail or hang.
-type notices struct {
-	reconcile.EpochLog
+// countingEpochs counts the calls of RecordEpoch, which may fail or hang.
+type countingEpochs struct {
+	reconcile.EpochStore
 	mu    sync.Mutex
-	asked int
-	fails error
+	calls int
+	err   error
 	hang  chan struct{}
 
 	arrived chan struct{}
 }
 
-func (n *notices) Notice(ctx context.Context, epoch string, again bool) (time.Time, error) {
-	n.mu.Lock()
-	n.asked++
-	fails, hang := n.fails, n.hang
-	n.mu.Unlock()
+func (c *countingEpochs) RecordEpoch(ctx context.Context, epoch string, again bool) (time.Time, error) {
+	c.mu.Lock()
+	c.calls++
+	err, hang := c.err, c.hang
+	c.mu.Unlock()
 	if hang != nil {
-		n.arrived <- struct{}{}
+		c.arrived <- struct{}{}
 		<-hang
 	}
-	if fails != nil {
-		return time.Time{}, fails
+	if err != nil {
+		return time.Time{}, err
 	}
-	return n.EpochLog.Notice(ctx, epoch, again)
+	return c.EpochStore.RecordEpoch(ctx, epoch, again)
 }
 
-func (n *notices) count() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.asked
+func (c *countingEpochs) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls
 }
 
-func TestADatabaseThatChangesIsNoticedOnceByEachReplica(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		log := &notices{EpochLog: w.memory}
-		told := 0
-		f := reconcile.NewFailovers(log, time.Hour, func(ledger.Failover) { told++ })
+func TestFailoverDetector_EachReplicaNoticesAChangeOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		epochs := &countingEpochs{EpochStore: h.memory}
+		reported := 0
+		f := reconcile.NewFailoverDetector(epochs, time.Hour, func(ledger.Failover) { reported++ })
 		at := func(epoch string) ledger.Failover {
 			t.Helper()
 			last, err := f.Failover(t.Context(), epoch)
@@ -58,11 +58,11 @@ func TestADatabaseThatChangesIsNoticedOnceByEachReplica(t *testing.T) {
 		}
 		for range 10 {
 			if last := at("one"); !last.Noticed.IsZero() {
-				t.Fatalf("the first has always been there, and was noticed %v", last.Noticed)
+				t.Fatalf("the first epoch was noticed %v, want never", last.Noticed)
 			}
 		}
-		if log.count() != 1 || told != 0 {
-			t.Errorf("the log was asked %d times, %d told", log.count(), told)
+		if epochs.count() != 1 || reported != 0 {
+			t.Errorf("%d calls of RecordEpoch, %d failovers reported", epochs.count(), reported)
 		}
 		time.Sleep(time.Minute)
 		changed := time.Now()
@@ -72,15 +72,15 @@ func TestADatabaseThatChangesIsNoticedOnceByEachReplica(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if log.count() != 2 || told != 1 {
-			t.Errorf("the log was asked %d times, %d told", log.count(), told)
+		if epochs.count() != 2 || reported != 1 {
+			t.Errorf("%d calls of RecordEpoch, %d failovers reported", epochs.count(), reported)
 		}
-		// A replica that starts later reckons with it too.
-		fresh := reconcile.NewFailovers(w.memory, time.Hour, nil)
+		// A replica that starts later knows of it too.
+		fresh := reconcile.NewFailoverDetector(h.memory, time.Hour, nil)
 		if last, err := fresh.Failover(t.Context(), "two"); err != nil || !last.Noticed.Equal(changed.Truncate(time.Microsecond)) {
 			t.Errorf("a fresh replica: %+v, %v", last, err)
 		}
-		// And back: what the second one took in, the first has never seen.
+		// Back to the first epoch: it lacks what was committed in the second.
 		time.Sleep(time.Minute)
 		back := time.Now().Truncate(time.Microsecond)
 		if last := at("one"); !last.Noticed.Equal(back) {
@@ -89,35 +89,35 @@ func TestADatabaseThatChangesIsNoticedOnceByEachReplica(t *testing.T) {
 	})
 }
 
-func TestWithoutNoticeNothingIsDecided(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		log := &notices{EpochLog: w.memory}
-		f := reconcile.NewFailovers(log, time.Hour, nil)
+func TestFailoverDetector_FailedRecordIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		epochs := &countingEpochs{EpochStore: h.memory}
+		f := reconcile.NewFailoverDetector(epochs, time.Hour, nil)
 		if _, err := f.Failover(t.Context(), "one"); err != nil {
 			t.Fatal(err)
 		}
-		log.fails = errLost
+		epochs.err = errLost
 		for range 3 {
 			if last, err := f.Failover(t.Context(), "two"); err == nil {
-				t.Errorf("it cannot be noticed, and is told as %+v", last)
+				t.Errorf("no error although the epoch could not be recorded: %+v", last)
 			}
 		}
 		if last, err := f.Failover(t.Context(), "one"); err != nil || !last.Noticed.IsZero() {
-			t.Errorf("a reading of the first: %+v, %v", last, err)
+			t.Errorf("a snapshot of the first epoch: %+v, %v", last, err)
 		}
-		log.fails = nil
+		epochs.err = nil
 		if last, err := f.Failover(t.Context(), "two"); err != nil || last.Noticed.IsZero() {
-			t.Errorf("once it can be noticed: %+v, %v", last, err)
+			t.Errorf("once it can be recorded: %+v, %v", last, err)
 		}
 	})
 }
 
-func TestTheSweepNoticesAlsoWhereNobodyReads(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		f := reconcile.NewFailovers(w.memory, time.Hour, nil)
-		defer w.runs(w.replica(func(o *reconcile.Options) { o.Failovers = f }))()
+func TestFailoverDetector_SweepNoticesWithoutLoads(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		f := reconcile.NewFailoverDetector(h.memory, time.Hour, nil)
+		defer h.start(h.newReconciler(func(o *reconcile.Options) { o.Failovers = f }))()
 		time.Sleep(time.Minute)
-		w.memory.Move("two")
+		h.memory.SetEpoch("two")
 		moved := time.Now()
 		time.Sleep(2 * sweep)
 		synctest.Wait()
@@ -127,16 +127,16 @@ func TestTheSweepNoticesAlsoWhereNobodyReads(t *testing.T) {
 	})
 }
 
-// While the change cannot be written down, a reading whose time is over must not queue behind the others.
-func TestAReadingThatEndsDoesNotQueueBehindANotice(t *testing.T) {
-	w := newWorld(t)
-	log := &notices{EpochLog: w.memory, hang: make(chan struct{}), arrived: make(chan struct{}, 2)}
-	f := reconcile.NewFailovers(log, time.Hour, nil)
+// While one call of RecordEpoch hangs, a call whose context has ended must not wait for it.
+func TestFailoverDetector_EndedContextDoesNotWaitForRecord(t *testing.T) {
+	h := newHarness(t)
+	epochs := &countingEpochs{EpochStore: h.memory, hang: make(chan struct{}), arrived: make(chan struct{}, 2)}
+	f := reconcile.NewFailoverDetector(epochs, time.Hour, nil)
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer close(log.hang)
+	defer close(epochs.hang)
 	all.Go(func() { _, _ = f.Failover(context.Background(), "one") })
-	<-log.arrived
+	<-epochs.arrived
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := make(chan error, 1)
@@ -147,9 +147,9 @@ func TestAReadingThatEndsDoesNotQueueBehindANotice(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Error("decided without notice")
+			t.Error("no error although the epoch was not recorded")
 		}
 	case <-time.After(2 * time.Second):
-		t.Error("it waits on after its end")
+		t.Error("still waiting after its context has ended")
 	}
 }

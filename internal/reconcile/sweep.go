@@ -8,151 +8,150 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Bounds of a round. Silent holders with an old claim are looked for at the start and then seldom, since the
-// ledger has to read through everything that was claimed since.
+// Limits of a sweep. Most sweeps look for expired leases among recent claims only, since the ledger has to scan
+// everything that was claimed within the span. Older claims are scanned at the start, and then once an hour.
 const (
-	lapsedBatch   = 256                        // silent holders' entries
-	strangerBatch = 512                        // entries of one provider that no lane looks after
-	visitsAtOnce  = 16                         // a round's visits in flight
-	lookBack      = time.Hour                  // how old a claim may be, in most rounds
-	lookFar       = 48 * time.Hour             // and in some
-	farEvery      = time.Hour                  // between two of those
-	armEvery      = time.Minute                // between two looks for what nobody asks about
-	lookAll       = 100 * 366 * 24 * time.Hour // and at the start: nobody may have looked for long
-	longLook      = time.Minute                // for one look, since the first reads the whole ledger
+	expiredBatch    = 256                        // entries with an expired lease
+	orphanBatch     = 512                        // entries of one provider that no worker serves
+	concurrentTasks = 16                         // tasks of a sweep in flight
+	scanRecent      = time.Hour                  // age of the claims that most sweeps scan
+	scanFar         = 48 * time.Hour             // age of the claims that some sweeps scan
+	farEvery        = time.Hour                  // between two of those
+	scheduleEvery   = time.Minute                // between two passes for unknown entries without a scheduled lookup
+	scanAll         = 100 * 366 * 24 * time.Hour // age at the start: nobody may have swept for long
+	scanTimeout     = time.Minute                // for one scan, since the first reads the whole ledger
 )
 
-// sweep is what one replica remembers of its looks for silent holders.
+// sweep is what one replica remembers from one sweep to the next.
 type sweep struct {
-	stuck     stuck
-	lookedAll bool
-	lookedFar time.Time
-	armed     time.Time
+	skip       skipList
+	scannedAll bool
+	scannedFar time.Time
+	scheduled  time.Time
 }
 
-// Run sweeps until ctx ends: for silent holders, for what waits where no lane works, and for what each lookup
-// provider is to be asked, side by side, so that none holds up another.
-func (d *Desk) Run(ctx context.Context) {
+// Run sweeps until ctx ends. Expired leases, orphans, manual sweeps and the lookups of each provider have loops of
+// their own, so that none delays another.
+func (rc *Reconciler) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	every := func(do func(context.Context)) {
 		loops.Go(func() {
 			for ctx.Err() == nil {
 				do(ctx)
-				d.idle(ctx)
+				rc.idle(ctx)
 			}
 		})
 	}
-	every(d.holders)
-	every(d.strangers)
-	loops.Go(func() { d.takeUp(ctx) })
-	for _, name := range d.Providers.Names() {
-		if d.Providers.Route(name).Contract.Kind == ledger.Lookup {
-			loops.Go(func() { d.ask(ctx, name) })
+	every(rc.expireLeases)
+	every(rc.processOrphans)
+	loops.Go(func() { rc.runManualSweeps(ctx) })
+	for _, name := range rc.Providers.Names() {
+		if rc.Providers.Route(name).Contract.Kind == ledger.ContractLookup {
+			loops.Go(func() { rc.runLookups(ctx, name) })
 		}
 	}
 	loops.Wait()
 }
 
-// Round looks once after everything but the questions to providers. It is not for use beside Run.
-func (d *Desk) Round(ctx context.Context) {
-	d.holders(ctx)
-	d.strangers(ctx)
+// SweepOnce makes one sweep, without lookups. It must not be used while Run is running.
+func (rc *Reconciler) SweepOnce(ctx context.Context) {
+	rc.expireLeases(ctx)
+	rc.processOrphans(ctx)
 }
 
-// holders looks for those that went silent, and now and then for unknown entries that nobody asks about: a
-// replica with another configuration may have left them so. And it notices a database that changed where nobody
-// reads.
-func (d *Desk) holders(ctx context.Context) {
-	d.failed(ctx, d.Failovers.look(ctx))
-	looked := d.lapses(ctx)
-	if d.sweep.armed.IsZero() || d.Clock().Sub(d.sweep.armed) >= armEvery {
-		d.sweep.armed = d.Clock()
-		d.failed(ctx, d.arm(ctx))
+// expireLeases checks for a failover, expires leases, and once a minute schedules the lookups of unknown entries that
+// have none: a replica with another configuration may have left them so.
+func (rc *Reconciler) expireLeases(ctx context.Context) {
+	rc.report(ctx, rc.Failovers.check(ctx))
+	listed := rc.expireSilent(ctx)
+	if rc.sweep.scheduled.IsZero() || rc.Clock().Sub(rc.sweep.scheduled) >= scheduleEvery {
+		rc.sweep.scheduled = rc.Clock()
+		rc.report(ctx, rc.scheduleLookups(ctx))
 	}
-	if looked {
-		d.Swept()
+	if listed {
+		rc.OnSweep()
 	}
 }
 
-// lapses takes the leases of holders that went silent, and reports whether it could look for them.
-func (d *Desk) lapses(ctx context.Context) (looked bool) {
-	s := &d.sweep
-	within, far := lookBack, false
-	if !s.lookedAll {
-		within, far = lookAll, true
-	} else if d.Clock().Sub(s.lookedFar) >= farEvery {
-		within, far = lookFar, true
+// expireSilent expires the leases of holders that have fallen silent, and reports whether it could list them.
+func (rc *Reconciler) expireSilent(ctx context.Context) (listed bool) {
+	s := &rc.sweep
+	within, far := scanRecent, false
+	if !s.scannedAll {
+		within, far = scanAll, true
+	} else if rc.Clock().Sub(s.scannedFar) >= farEvery {
+		within, far = scanFar, true
 	}
-	bounded, cancel := context.WithTimeout(ctx, longLook)
+	bounded, cancel := context.WithTimeout(ctx, scanTimeout)
 	defer cancel()
-	limit := lapsedBatch + s.stuck.count()
-	silent, err := d.Agenda.Lapsed(bounded, within, limit)
+	limit := expiredBatch + s.skip.count()
+	expired, err := rc.Work.ExpiredLeases(bounded, within, limit)
 	if err != nil {
-		d.failed(ctx, err)
+		rc.report(ctx, err)
 		return false
 	}
-	if far && len(silent) < limit {
-		s.lookedAll, s.lookedFar = true, d.Clock()
+	if far && len(expired) < limit {
+		s.scannedAll, s.scannedFar = true, rc.Clock()
 	}
-	_, err = s.stuck.each(ctx, silent, d.lapse)
-	d.failed(ctx, err)
+	_, err = s.skip.each(ctx, expired, rc.expireLease)
+	rc.report(ctx, err)
 	return true
 }
 
-// lapse ends a silent holder's claim by the contract of the provider that it may have called.
-func (d *Desk) lapse(ctx context.Context, id ledger.Identity) error {
-	seen, err := d.load(ctx, id)
-	if err != nil || !seen.Entry.Lapsed(seen.Now) {
+// expireLease ends a silent holder's claim, as the contract of the provider that it may have called requires.
+func (rc *Reconciler) expireLease(ctx context.Context, id ledger.Identity) error {
+	snap, err := rc.load(ctx, id)
+	if err != nil || !snap.Entry.LeaseExpired(snap.Now) {
 		return err
 	}
-	_, err = d.put(ctx, ledger.Lapse(seen.Entry, bySweep(), d.Rules(seen.Entry), seen.Now))
-	return unlessStale(err) // its holder came back, or another replica was faster
+	_, err = rc.write(ctx, ledger.ExpireLease(snap.Entry, sweepTrigger(), rc.Rules(snap.Entry), snap.Now))
+	return unlessStale(err) // the holder has settled, or another replica was faster
 }
 
-// strangers visits what waits where no lane works, because the provider is not configured or its gate is
-// closed: it still has to move elsewhere, or to end in time.
-func (d *Desk) strangers(ctx context.Context) {
+// processOrphans processes what waits at a provider that no worker serves, because the provider is not configured or
+// its gate is closed: such an entry still has to move to another provider, or to end in time.
+func (rc *Reconciler) processOrphans(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	lanes, err := d.Agenda.Lanes(bounded)
-	d.failed(ctx, err)
-	works := make(map[string]bool)
-	for _, name := range d.Providers.Names() {
-		works[name] = !d.Providers.Shut(name)
+	waiting, err := rc.Work.WaitingProviders(bounded)
+	rc.report(ctx, err)
+	served := make(map[string]bool)
+	for _, name := range rc.Providers.Names() {
+		served[name] = !rc.Providers.Closed(name)
 	}
-	for _, lane := range lanes {
-		if works[lane] {
+	for _, provider := range waiting {
+		if served[provider] {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
-		due, err := d.Agenda.Due(bounded, lane, strangerBatch)
+		due, err := rc.Work.Due(bounded, provider, orphanBatch)
 		cancel()
-		d.failed(ctx, err)
-		d.visit(ctx, due)
+		rc.report(ctx, err)
+		rc.processAll(ctx, due)
 	}
 }
 
-func (d *Desk) visit(ctx context.Context, ids []ledger.Identity) {
-	var visits sync.WaitGroup
-	places := make(chan struct{}, visitsAtOnce)
+func (rc *Reconciler) processAll(ctx context.Context, ids []ledger.Identity) {
+	var tasks sync.WaitGroup
+	running := make(chan struct{}, concurrentTasks)
 	for _, id := range ids {
 		if ctx.Err() != nil {
 			break
 		}
-		places <- struct{}{}
-		visits.Go(func() {
-			_, _ = d.Visitor.Visit(ctx, id) // what it met is told by whoever watches visits
-			<-places
+		running <- struct{}{}
+		tasks.Go(func() {
+			_, _ = rc.Processor.Process(ctx, id) // a decorator of the processor records the reply and the error
+			<-running
 		})
 	}
-	visits.Wait()
+	tasks.Wait()
 }
 
-func bySweep() ledger.Visit { return ledger.Visit{Origin: ledger.OriginReconcile} }
+func sweepTrigger() ledger.Trigger { return ledger.Trigger{Origin: ledger.OriginReconcile} }
 
-// idle waits for the next round, give or take a fifth, so that replicas do not march in step.
-func (d *Desk) idle(ctx context.Context) {
-	timer := time.NewTimer(time.Duration(float64(d.Sweep) * (0.8 + 0.4*d.Draw())))
+// idle waits until the next sweep, with a jitter of a fifth, so that replicas do not sweep in step.
+func (rc *Reconciler) idle(ctx context.Context) {
+	timer := time.NewTimer(time.Duration(float64(rc.Interval) * (0.8 + 0.4*rc.Random())))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -9,152 +9,153 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Run takes up what is laid out, one redrive at a time, until ctx ends. Several replicas may run it on one ledger.
-func (d *Desk) Run(ctx context.Context) {
+// Run works on redrives, one at a time, until ctx ends. Several replicas may run it over one ledger.
+func (rd *Redriver) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		worked, err := d.Next(ctx)
+		worked, err := rd.Next(ctx)
 		if err != nil && ctx.Err() == nil {
-			d.Failed(err)
+			rd.OnError(err)
 		}
 		if !worked || err != nil {
-			pause(ctx, time.Duration(float64(d.Poll)*(0.8+0.4*d.Draw()))) // so that replicas do not march in step
+			sleep(ctx, time.Duration(float64(rd.Poll)*(0.8+0.4*rd.Random()))) // with jitter, so that replicas do not poll in step
 		}
 	}
 }
 
-// Next works on the oldest redrive that nobody works on, as far as it can; worked tells whether there was one.
-func (d *Desk) Next(ctx context.Context) (worked bool, err error) {
+// Next works on the oldest redrive that no replica holds, as far as it can; worked reports whether there was one.
+func (rd *Redriver) Next(ctx context.Context) (worked bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	idle, err := d.Book.IdleRedrives(bounded, 1)
+	idle, err := rd.Redrives.IdleRedrives(bounded, 1)
 	if err != nil || len(idle) == 0 {
 		return false, err
 	}
 	free := idle[0]
-	free.Holder = "" // whose lease has lapsed
-	held, err := d.hold(ctx, free)
+	free.Holder = "" // its lease has expired
+	held, err := rd.claim(ctx, free)
 	if errors.Is(err, ledger.ErrStale) {
 		return true, nil // another replica was faster
 	}
 	if err != nil {
 		return false, err
 	}
-	return true, d.work(ctx, held)
+	return true, rd.work(ctx, held)
 }
 
-// hold makes this replica the one at work, or keeps it so.
-func (d *Desk) hold(ctx context.Context, r ledger.Redrive) (ledger.Redrive, error) {
-	r.LeaseUntil = ledger.In(d.Lease)
+// claim makes this replica the holder of the redrive, or renews its lease.
+func (rd *Redriver) claim(ctx context.Context, r ledger.Redrive) (ledger.Redrive, error) {
+	r.LeaseUntil = ledger.In(rd.Lease)
 	if r.Holder == "" {
-		r.Holder = d.Token()
+		r.Holder = rd.Token()
 	}
-	return d.write(ctx, r)
+	return rd.save(ctx, r)
 }
 
-func (d *Desk) write(ctx context.Context, r ledger.Redrive) (ledger.Redrive, error) {
+func (rd *Redriver) save(ctx context.Context, r ledger.Redrive) (ledger.Redrive, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return d.Book.SwapRedrive(ctx, r, nil)
+	return rd.Redrives.UpdateRedrive(ctx, r, nil)
 }
 
-// work gives each item that had none its turn, at the redrive's pace. Where it stops early, the redrive is let go,
-// and whoever takes it up goes on where it stopped.
-func (d *Desk) work(ctx context.Context, r ledger.Redrive) error {
-	items, err := d.Book.RedriveItems(ctx, r.ID)
+// work processes each item that has no result yet, at the redrive's pace. If it stops early it releases the redrive, and
+// the replica that claims it next continues where it stopped.
+func (rd *Redriver) work(ctx context.Context, r ledger.Redrive) error {
+	items, err := rd.Redrives.RedriveItems(ctx, r.ID)
 	if err != nil {
-		return errors.Join(err, d.letGo(ctx, r))
+		return errors.Join(err, rd.release(ctx, r))
 	}
-	renewed := d.Clock()
+	renewed := rd.Clock()
 	for _, item := range items {
 		if item.Result != "" {
 			continue
 		}
-		if d.Clock().Sub(renewed) >= d.Lease/3 {
-			if r, err = d.hold(ctx, r); err != nil {
+		if rd.Clock().Sub(renewed) >= rd.Lease/3 {
+			if r, err = rd.claim(ctx, r); err != nil {
 				return unlessStale(err)
 			}
-			renewed = d.Clock()
+			renewed = rd.Clock()
 		}
-		next := d.Clock().Add(r.Pace)
-		if mine, err := d.mine(ctx, r); err != nil || !mine {
+		next := rd.Clock().Add(r.Interval)
+		if holding, err := rd.stillHolding(ctx, r); err != nil || !holding {
 			return err
 		}
-		if err := d.give(ctx, r, item); err != nil {
-			return errors.Join(err, d.letGo(ctx, r))
+		if err := rd.processItem(ctx, r, item); err != nil {
+			return errors.Join(err, rd.release(ctx, r))
 		}
-		if held, err := d.until(ctx, &r, next); err != nil || !held {
+		if holding, err := rd.waitForNext(ctx, &r, next); err != nil || !holding {
 			return err
 		}
 	}
-	_, err = d.write(ctx, ended(r, ledger.RedriveDone))
+	_, err = rd.save(ctx, ended(r, ledger.RedriveDone))
 	return unlessStale(err)
 }
 
-// mine tells whether the redrive still runs and is this replica's.
-func (d *Desk) mine(ctx context.Context, r ledger.Redrive) (bool, error) {
+// stillHolding reports whether the redrive is still running and held by this replica.
+func (rd *Redriver) stillHolding(ctx context.Context, r ledger.Redrive) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	stands, err := d.Book.Redrive(ctx, r.ID)
-	return stands.State == ledger.RedriveRunning && stands.Holder == r.Holder, err
+	stored, err := rd.Redrives.Redrive(ctx, r.ID)
+	return stored.State == ledger.RedriveRunning && stored.Holder == r.Holder, err
 }
 
-// until waits for the next item's time, and keeps hold of the redrive meanwhile; held tells whether it is still
-// this replica's, and runs.
-func (d *Desk) until(ctx context.Context, r *ledger.Redrive, next time.Time) (held bool, err error) {
+// waitForNext waits until the next item is due, and renews the lease meanwhile. holding reports whether this replica
+// still holds the redrive, and is to continue.
+func (rd *Redriver) waitForNext(ctx context.Context, r *ledger.Redrive, next time.Time) (holding bool, err error) {
 	for {
-		left := next.Sub(d.Clock())
+		left := next.Sub(rd.Clock())
 		if ctx.Err() != nil {
-			return false, d.letGo(context.WithoutCancel(ctx), *r)
+			return false, rd.release(context.WithoutCancel(ctx), *r)
 		}
 		if left <= 0 {
 			return true, nil
 		}
-		pause(ctx, min(left, d.Poll))
-		if left <= d.Poll {
+		sleep(ctx, min(left, rd.Poll))
+		if left <= rd.Poll {
 			continue
 		}
-		if *r, err = d.hold(ctx, *r); err != nil {
+		if *r, err = rd.claim(ctx, *r); err != nil {
 			return false, unlessStale(err)
 		}
 	}
 }
 
-// give gives one item its turn, and records what became of it. While the ledger fails it tries again; an item that
-// fails alone is left out, so that it holds up no other.
-func (d *Desk) give(ctx context.Context, r ledger.Redrive, item ledger.RedriveItem) error {
-	turned, err := d.turn(ctx, r, item)
+// processItem processes one item and stores its result. While the ledger fails it tries again; an item that fails alone
+// is skipped, so that it does not block the others.
+func (rd *Redriver) processItem(ctx context.Context, r ledger.Redrive, item ledger.RedriveItem) error {
+	done, err := rd.redriveItem(ctx, r, item)
 	for tries := 1; err != nil && tries < maxFailures && ctx.Err() == nil; tries++ {
-		pause(ctx, d.Poll)
-		turned, err = d.turn(ctx, r, item)
+		sleep(ctx, rd.Poll)
+		done, err = rd.redriveItem(ctx, r, item)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
-		d.Failed(fmt.Errorf("redrive %s: item %d: %w", r.ID, item.Place, err))
-		turned = item
-		if happened, err := d.done(ctx, r, &turned); err != nil {
-			return err // nobody knows: whoever goes on will
+		rd.OnError(fmt.Errorf("redrive %s: item %d: %w", r.ID, item.Position, err))
+		done = item
+		if happened, err := rd.alreadyDone(ctx, r, &done); err != nil {
+			return err // unknown: the replica that continues finds out
 		} else if !happened {
-			turned.Result = string(ledger.SkipFailed)
+			done.Result = string(ledger.SkipFailed)
 		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	if err := d.Book.SettleItem(bounded, r.Holder, turned); err != nil {
+	if err := rd.Redrives.SetItemResult(bounded, r.Holder, done); err != nil {
 		return unlessStale(err)
 	}
-	d.Turned(turned.Result)
+	rd.OnItemDone(done.Result)
 	return nil
 }
 
-// letGo leaves the redrive to whoever comes next, at once and not when the lease has lapsed.
-func (d *Desk) letGo(ctx context.Context, r ledger.Redrive) error {
+// release gives the redrive up at once, so that another replica need not wait until the lease expires.
+func (rd *Redriver) release(ctx context.Context, r ledger.Redrive) error {
 	r.Holder, r.LeaseUntil = "", ledger.Moment{}
-	_, err := d.write(context.WithoutCancel(ctx), r)
+	_, err := rd.save(context.WithoutCancel(ctx), r)
 	return unlessStale(err)
 }
 
+// unlessStale drops [ledger.ErrStale]: another replica or a cancel was faster, and this replica has nothing left to do.
 func unlessStale(err error) error {
 	if errors.Is(err, ledger.ErrStale) {
 		return nil
@@ -162,7 +163,8 @@ func unlessStale(err error) error {
 	return err
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// sleep waits for a duration, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

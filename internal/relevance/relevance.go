@@ -1,8 +1,8 @@
-// Package relevance asks the question "is this reminder still wanted?" over HTTP.
+// Package relevance checks over HTTP whether a reminder is still wanted.
 //
-// Invariants: a question is asked at most once per call, within its type's timeout, and only a 200 with
-// a readable `{"relevant": bool}` is an answer. Everything else is silence, and what silence means is
-// the type's choice: wait, or send all the same.
+// Invariants: each check makes at most one request, within its type's timeout, and only a 200 with a readable
+// `{"relevant": bool}` is an answer. Everything else is no answer, and the type's configuration decides what that
+// means: wait, or send without an answer.
 //
 // What it does not do: it does not retry, and it decides nothing about the entry.
 package relevance
@@ -19,72 +19,73 @@ import (
 	"github.com/sendonce/sendonce/internal/outbound"
 )
 
-// Question is what one type of reminder asks.
-type Question struct {
-	URL            string        // may name {reservation_id}, {reminder_id}, {type} and {channel}
-	Headers        http.Header   // sent along, for the peer's authentication
-	Timeout        time.Duration // for the whole exchange
-	SendUnanswered bool          // when nobody answers: send all the same
+// Check is the configuration of the check for one type of reminder.
+type Check struct {
+	URL               string        // may contain {reservation_id}, {reminder_id}, {type} and {channel}
+	Headers           http.Header   // sent with the request, to authenticate at the peer
+	Timeout           time.Duration // for the whole request
+	SendWithoutAnswer bool          // send if there is no answer
 }
 
-// Asker asks each type's question.
-type Asker struct {
-	client    *outbound.Client
-	questions map[string]Question
+// Checker checks whether reminders are still wanted.
+type Checker struct {
+	client *outbound.Client
+	checks map[string]Check
 }
 
-// New is an asker of these questions, by type; types that are not named ask the question of "default". A
-// question without an address is not asked: what it is about is always wanted.
-func New(client *outbound.Client, questions map[string]Question) *Asker {
-	return &Asker{client: client, questions: questions}
+// New returns a Checker with one check for each type. A type without an entry in checks uses that of "default". A check
+// without a URL makes no request: its reminders are always wanted.
+func New(client *outbound.Client, checks map[string]Check) *Checker {
+	return &Checker{client: client, checks: checks}
 }
 
-// Ask puts the question for one entry. It answers wanted, not wanted, or that there was no answer.
-func (a *Asker) Ask(ctx context.Context, e ledger.Entry) ledger.Relevance {
-	q, named := a.questions[e.Type]
+// Check makes the check for one entry. The result is wanted, not wanted, or unanswered.
+func (c *Checker) Check(ctx context.Context, e ledger.Entry) ledger.Relevance {
+	check, named := c.checks[e.Type]
 	if !named {
-		q = a.questions["default"]
+		check = c.checks["default"]
 	}
-	if q.URL == "" {
-		return ledger.StillWanted
+	if check.URL == "" {
+		return ledger.RelevanceWanted
 	}
-	relevant, answered := a.ask(ctx, q, e)
+	relevant, answered := c.request(ctx, check, e)
 	switch {
-	case answered && relevant, !answered && q.SendUnanswered:
-		return ledger.StillWanted
+	case answered && relevant, !answered && check.SendWithoutAnswer:
+		return ledger.RelevanceWanted
 	case answered:
-		return ledger.NotWanted
+		return ledger.RelevanceNotWanted
 	default:
-		return ledger.NoAnswer
+		return ledger.RelevanceUnanswered
 	}
 }
 
-func (a *Asker) ask(ctx context.Context, q Question, e ledger.Entry) (relevant, answered bool) {
-	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+// request reports what the peer answered; answered is false if there was no readable answer.
+func (c *Checker) request(ctx context.Context, check Check, e ledger.Entry) (relevant, answered bool) {
+	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address(q.URL, e), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, expand(check.URL, e), nil)
 	if err != nil {
 		return false, false
 	}
-	for name, values := range q.Headers {
+	for name, values := range check.Headers {
 		req.Header[name] = values
 	}
-	exchange := a.client.Do(ctx, req)
-	if exchange.Status != http.StatusOK || exchange.BodyCut {
+	response := c.client.Do(ctx, req)
+	if response.Status != http.StatusOK || response.BodyCut {
 		return false, false
 	}
 	var answer struct {
 		Relevant *bool `json:"relevant"`
 	}
-	if json.Unmarshal(exchange.Body, &answer) != nil || answer.Relevant == nil {
+	if json.Unmarshal(response.Body, &answer) != nil || answer.Relevant == nil {
 		return false, false
 	}
 	return *answer.Relevant, true
 }
 
-// address fills the entry's ids into the question's URL, each escaped as one path segment or query
-// value: an id can neither leave its place nor bring a parameter of its own.
-func address(template string, e ledger.Entry) string {
+// expand replaces the placeholders of a URL by the entry's ids. Each is escaped as one path segment or query value, so
+// that an id can neither change the path nor add a parameter.
+func expand(template string, e ledger.Entry) string {
 	return strings.NewReplacer(
 		"{reservation_id}", url.QueryEscape(e.ReservationID),
 		"{reminder_id}", url.QueryEscape(e.ReminderID),

@@ -17,22 +17,22 @@ var entry = ledger.Entry{
 	ReservationID: "seat-1842/../admin",
 }
 
-func TestOnlyAReadableAnswerIsAnAnswer(t *testing.T) {
+func TestCheck_OnlyAReadableResponseIsAnAnswer(t *testing.T) {
 	answers := map[string]struct {
 		status int
 		body   string
 		want   ledger.Relevance
 	}{
-		"yes":                 {200, `{"relevant": true, "reason": "held"}`, ledger.StillWanted},
-		"no":                  {200, `{"relevant": false}`, ledger.NotWanted},
-		"no word on it":       {200, `{"reason": "?"}`, ledger.NoAnswer},
-		"null":                {200, `{"relevant": null}`, ledger.NoAnswer},
-		"text":                {200, `{"relevant": "true"}`, ledger.NoAnswer},
-		"no JSON":             {200, `<html>`, ledger.NoAnswer},
-		"longer than we read": {200, `{"relevant": false}` + strings.Repeat(" ", 1<<20), ledger.NoAnswer},
-		"error":               {500, `{"relevant": false}`, ledger.NoAnswer},
-		"not found":           {404, `{"relevant": false}`, ledger.NoAnswer},
-		"redirect":            {302, `{"relevant": false}`, ledger.NoAnswer},
+		"yes":                 {200, `{"relevant": true, "reason": "held"}`, ledger.RelevanceWanted},
+		"no":                  {200, `{"relevant": false}`, ledger.RelevanceNotWanted},
+		"no word on it":       {200, `{"reason": "?"}`, ledger.RelevanceUnanswered},
+		"null":                {200, `{"relevant": null}`, ledger.RelevanceUnanswered},
+		"text":                {200, `{"relevant": "true"}`, ledger.RelevanceUnanswered},
+		"no JSON":             {200, `<html>`, ledger.RelevanceUnanswered},
+		"longer than we read": {200, `{"relevant": false}` + strings.Repeat(" ", 1<<20), ledger.RelevanceUnanswered},
+		"error":               {500, `{"relevant": false}`, ledger.RelevanceUnanswered},
+		"not found":           {404, `{"relevant": false}`, ledger.RelevanceUnanswered},
+		"redirect":            {302, `{"relevant": false}`, ledger.RelevanceUnanswered},
 	}
 	for name, tc := range answers {
 		t.Run(name, func(t *testing.T) {
@@ -42,13 +42,13 @@ func TestOnlyAReadableAnswerIsAnAnswer(t *testing.T) {
 			}))
 			defer peer.Close()
 			for silent, want := range map[bool]ledger.Relevance{false: tc.want, true: tc.want} {
-				if silent && want == ledger.NoAnswer {
-					want = ledger.StillWanted
+				if silent && want == ledger.RelevanceUnanswered {
+					want = ledger.RelevanceWanted
 				}
-				desk := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Question{
-					"default": {URL: peer.URL, Timeout: 5 * time.Second, SendUnanswered: silent},
+				checker := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Check{
+					"default": {URL: peer.URL, Timeout: 5 * time.Second, SendWithoutAnswer: silent},
 				})
-				if got := desk.Ask(t.Context(), entry); got != want {
+				if got := checker.Check(t.Context(), entry); got != want {
 					t.Errorf("send unanswered %v: got %v, want %v", silent, got, want)
 				}
 			}
@@ -56,53 +56,53 @@ func TestOnlyAReadableAnswerIsAnAnswer(t *testing.T) {
 	}
 }
 
-func TestASlowPeerIsNoAnswer(t *testing.T) {
+func TestCheck_SlowPeerIsNoAnswer(t *testing.T) {
 	release := make(chan struct{})
 	peer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer peer.Close()
 	defer close(release)
-	desk := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Question{
+	checker := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Check{
 		"default": {URL: peer.URL, Timeout: 20 * time.Millisecond},
 	})
-	if got := desk.Ask(t.Context(), entry); got != ledger.NoAnswer {
+	if got := checker.Check(t.Context(), entry); got != ledger.RelevanceUnanswered {
 		t.Errorf("got %v, want no answer", got)
 	}
 }
 
-func TestAnIDStaysInItsPlace(t *testing.T) {
-	var asked *http.Request
+func TestCheck_IDIsEscapedInURL(t *testing.T) {
+	var received *http.Request
 	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = r
+		received = r
 		_, _ = w.Write([]byte(`{"relevant": true}`))
 	}))
 	defer peer.Close()
-	desk := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Question{
+	checker := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Check{
 		"default": {
 			URL: peer.URL + "/v1/seats/{reservation_id}/relevant?reminder={reminder_id}", Timeout: 5 * time.Second,
 			Headers: http.Header{"X-Key": {"k"}},
 		},
 	})
-	if got := desk.Ask(t.Context(), entry); got != ledger.StillWanted {
+	if got := checker.Check(t.Context(), entry); got != ledger.RelevanceWanted {
 		t.Fatalf("got %v", got)
 	}
-	if want := "/v1/seats/seat-1842%2F..%2Fadmin/relevant"; asked.URL.EscapedPath() != want {
-		t.Errorf("path %s, want %s", asked.URL.EscapedPath(), want)
+	if want := "/v1/seats/seat-1842%2F..%2Fadmin/relevant"; received.URL.EscapedPath() != want {
+		t.Errorf("path %s, want %s", received.URL.EscapedPath(), want)
 	}
-	if got := asked.URL.Query(); got.Get("reminder") != "rem/1?x=&" || len(got) != 1 || asked.Header.Get("X-Key") != "k" {
-		t.Errorf("query %v, header %v", got, asked.Header)
+	if got := received.URL.Query(); got.Get("reminder") != "rem/1?x=&" || len(got) != 1 || received.Header.Get("X-Key") != "k" {
+		t.Errorf("query %v, header %v", got, received.Header)
 	}
 }
 
-func TestATypeWithoutAQuestionIsAlwaysWanted(t *testing.T) {
-	desk := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Question{
+func TestCheck_TypeWithoutURLIsAlwaysWanted(t *testing.T) {
+	checker := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Check{
 		"default": {URL: "http://127.0.0.1:1/", Timeout: time.Second}, "seat_expiring": {},
 	})
-	if got := desk.Ask(t.Context(), entry); got != ledger.StillWanted {
+	if got := checker.Check(t.Context(), entry); got != ledger.RelevanceWanted {
 		t.Errorf("got %v", got)
 	}
 	other := entry
 	other.Type = "not_configured"
-	if got := desk.Ask(t.Context(), other); got != ledger.NoAnswer {
+	if got := checker.Check(t.Context(), other); got != ledger.RelevanceUnanswered {
 		t.Errorf("a type that is not configured takes the default's question: got %v", got)
 	}
 }

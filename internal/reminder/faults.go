@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// maxFaults bounds an answer to a document that is wrong all over.
+// maxFaults is the maximum number of faults reported for one document.
 const maxFaults = 32
 
-// maxShownName bounds a name out of a hostile document, in bytes.
+// maxShownName is the maximum length, in bytes, of a name quoted from a possibly hostile document.
 const maxShownName = 64
 
-// Fault is one thing that is wrong with a document.
+// Fault is one error in a document.
 type Fault struct {
 	Field   string // a JSON name or dotted path, "content" or "metadata.course"; empty for the whole document
-	Problem string // what is wrong and what is allowed; never what stood there
+	Problem string // what is wrong and what is allowed; never the value
 }
 
-// Faults is everything that is wrong with a document, ordered by field; at most 32 are told.
+// Faults are the errors in a document, ordered by field; at most 32 are reported.
 type Faults []Fault
 
-// Error is all faults on one line.
+// Error returns all faults on one line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -32,8 +32,8 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// shown is a name from the document, safe to repeat in logs and answers.
-func shown(name string) string {
+// quoteName returns a name from the document in a form that is safe in logs and responses.
+func quoteName(name string) string {
 	if ascii(name, '!', maxShownName) {
 		return name
 	}

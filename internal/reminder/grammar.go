@@ -16,8 +16,8 @@ import (
 
 var wordGrammar = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 
-// textRules are the grammars of strings, by the tag that asks for them, with what to tell whoever breaks
-// one. Ids are opaque: no case is folded, nothing is trimmed.
+// textRules are the grammars of strings, by validation tag, each with the problem reported for a string that does not
+// match. Ids are opaque: no case is folded, nothing is trimmed.
 var textRules = map[string]struct {
 	allows  func(string) bool
 	problem string
@@ -48,8 +48,8 @@ var textRules = map[string]struct {
 	},
 }
 
-// otherProblems are what to tell for the tags that are not about text.
-var otherProblems = map[string]string{
+// tagProblems are the problems reported for the tags that are not about text.
+var tagProblems = map[string]string{
 	"required":         "is required",
 	"required_without": "is required unless reservation_id is given",
 	"filled":           "must have at least one member",
@@ -58,22 +58,22 @@ var otherProblems = map[string]string{
 	"after_not_before": "must be later than not_before",
 }
 
-// grammar is the validator with our rules: built once, then only read.
+// grammar returns the validator with these rules. It is built once and only read after that.
 var grammar = sync.OnceValue(func() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("json") })
 	rule := func(tag string, allows func(reflect.Value) bool) {
 		err := v.RegisterValidation(tag, func(field validator.FieldLevel) bool { return allows(field.Field()) })
 		if err != nil {
-			panic("reminder: rule " + tag + ": " + err.Error()) // only a tag that is no word
+			panic("reminder: rule " + tag + ": " + err.Error()) // only for an invalid tag name
 		}
 	}
 	for tag, r := range textRules {
 		rule(tag, func(field reflect.Value) bool { return r.allows(field.String()) })
 	}
 	rule("filled", func(field reflect.Value) bool {
-		inside := bytes.TrimLeft(field.Bytes()[1:], " \t\r\n")
-		return inside[0] != '}'
+		members := bytes.TrimLeft(field.Bytes()[1:], " \t\r\n")
+		return members[0] != '}'
 	})
 	rule("era", func(field reflect.Value) bool {
 		t, ok := field.Interface().(time.Time)
@@ -88,27 +88,27 @@ var grammar = sync.OnceValue(func() *validator.Validate {
 	return v
 })
 
-// check is what the grammar finds, save for fields that already have a fault: one that has the wrong
-// type is not missing as well.
+// check returns the faults that the grammar finds, except for fields that already have one: a field of the wrong type
+// is not reported as missing as well.
 func (f form) check(known Faults) Faults {
 	var found validator.ValidationErrors
 	if !errors.As(grammar().Struct(f), &found) {
 		return nil
 	}
-	told := make(map[string]bool, len(known))
+	reported := make(map[string]bool, len(known))
 	for _, fault := range known {
-		told[fault.Field] = true
+		reported[fault.Field] = true
 	}
 	var faults Faults
 	for _, e := range found {
 		name := e.Field()
 		if key, ok := strings.CutPrefix(name, "metadata["); ok {
-			name = "metadata." + shown(strings.TrimSuffix(key, "]"))
+			name = "metadata." + quoteName(strings.TrimSuffix(key, "]"))
 		}
-		if told[name] {
+		if reported[name] {
 			continue
 		}
-		problem := otherProblems[e.Tag()]
+		problem := tagProblems[e.Tag()]
 		if rule, ok := textRules[e.Tag()]; ok {
 			problem = rule.problem
 		}
@@ -117,13 +117,13 @@ func (f form) check(known Faults) Faults {
 	return faults
 }
 
-// ascii tells whether s is 1 to limit characters of printable ASCII, none below first.
+// ascii reports whether s is 1 to limit characters of printable ASCII, none below first.
 func ascii(s string, first rune, limit int) bool {
 	outside := func(r rune) bool { return r < first || r > '~' }
 	return 0 < len(s) && len(s) <= limit && !strings.ContainsFunc(s, outside)
 }
 
-// plain tells whether s is 1 to limit bytes of valid text without control characters.
+// plain reports whether s is 1 to limit bytes of valid UTF-8 without control characters.
 func plain(s string, limit int) bool {
 	return 0 < len(s) && len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Parse reads one reminder from its JSON. The error is [Faults]: the first fault of syntax alone, since
-// nothing behind it can be trusted, else all faults of the fields. raw is not kept.
+// Parse parses one reminder from its JSON. The error is [Faults]: only the first syntax fault, since nothing after it
+// can be trusted, else all faults of the fields. Parse does not retain raw.
 func Parse(raw []byte) (Reminder, error) {
 	if err := checkSyntax(raw); err != nil {
 		return Reminder{}, err
@@ -28,8 +28,8 @@ func Parse(raw []byte) (Reminder, error) {
 	return form.reminder(), nil
 }
 
-// form is the document with its members in their JSON types, nil where there is none. The tags name the
-// rules of grammar.go.
+// form is the document with its members in their JSON types, nil for an absent member. The tags name the rules of
+// grammar.go.
 type form struct {
 	ReminderID    *string           `json:"reminder_id" validate:"required_without=ReservationID,omitnil,id"`
 	ReservationID *string           `json:"reservation_id" validate:"omitnil,id"`
@@ -44,9 +44,10 @@ type form struct {
 	NotBefore     *time.Time        `json:"not_before" validate:"omitnil,era"`
 	Deadline      *time.Time        `json:"deadline" validate:"omitnil,era"`
 
-	metadata jsontext.Value // as it came
+	metadata jsontext.Value // as received
 }
 
+// reminder returns the valid form as a Reminder.
 func (f form) reminder() Reminder {
 	r := Reminder{
 		ReminderID: orZero(f.ReminderID), ReservationID: orZero(f.ReservationID),
@@ -60,6 +61,7 @@ func (f form) reminder() Reminder {
 	return r
 }
 
+// orZero returns what p points to, or the zero value if p is nil.
 func orZero[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -68,7 +70,7 @@ func orZero[T any](p *T) T {
 	return *p
 }
 
-// read sorts the members of a document into a form.
+// read reads the members of a document into a form.
 func read(raw []byte) (form, Faults) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(raw, &members); err != nil {
@@ -83,12 +85,12 @@ func read(raw []byte) (form, Faults) {
 	}
 	f.Metadata = r.texts("metadata", f.metadata)
 	for _, name := range slices.Sorted(maps.Keys(r.members)) {
-		r.fault(shown(name), "is not a member of a reminder; names match to the letter")
+		r.fault(quoteName(name), "is not a member of a reminder; names are case-sensitive")
 	}
 	return f, r.faults
 }
 
-// reader takes members out of a document and notes those of the wrong type.
+// reader takes members out of a document and records those of the wrong type as faults.
 type reader struct {
 	members map[string]jsontext.Value
 	faults  Faults
@@ -96,8 +98,8 @@ type reader struct {
 
 func (r *reader) fault(field, problem string) { r.faults = append(r.faults, Fault{field, problem}) }
 
-// take is a member of the wanted kind. One that is null counts as absent, but for reminder_id: a
-// producer that lost the id must not get the reservation's instead.
+// take removes and returns a member of the wanted kind. A null member counts as absent, except for reminder_id: for a
+// producer that lost the id, the reservation's must not take its place.
 func (r *reader) take(name string, kind jsontext.Kind, wanted string) (jsontext.Value, bool) {
 	value, ok := r.members[name]
 	delete(r.members, name)
@@ -127,7 +129,7 @@ func (r *reader) time(name string) *time.Time {
 		return nil
 	}
 	var t time.Time
-	// This holds to RFC 3339 where time.Parse lets a comma or a lone digit pass.
+	// This decoder is strict about RFC 3339, where time.Parse accepts a comma or a single digit.
 	if err := json.Unmarshal(value, &t); err != nil {
 		r.fault(name, "must be "+wanted)
 		return nil
@@ -153,7 +155,7 @@ func (r *reader) texts(name string, object jsontext.Value) map[string]string {
 	texts := make(map[string]string, len(members))
 	for key, value := range members {
 		if value.Kind() != '"' {
-			r.fault(name+"."+shown(key), "must be a string")
+			r.fault(name+"."+quoteName(key), "must be a string")
 			continue
 		}
 		texts[key] = unquoted(value)
@@ -161,7 +163,7 @@ func (r *reader) texts(name string, object jsontext.Value) map[string]string {
 	return texts
 }
 
-// unquoted is the text of a JSON string that checkSyntax has passed.
+// unquoted returns the text of a JSON string that checkSyntax has accepted.
 func unquoted(value jsontext.Value) string {
 	text, err := jsontext.AppendUnquote(nil, value)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-const whole = `{"reminder_id": "rem-1842", "reservation_id": "seat-1842", "type": "seat_expiring", "channel": "email",
+const complete = `{"reminder_id": "rem-1842", "reservation_id": "seat-1842", "type": "seat_expiring", "channel": "email",
  "user_id": "u-77", "to": "ada@example.org",
  "content": {"subject": "Your seat is about to expire", "text": "It is held until 09:10.", "html": "<p>…</p>"},
  "created_at": "2031-03-04T08:55:00Z", "not_before": "2031-03-04T10:00:00.5+01:00", "deadline": "2031-03-04T09:10:00Z",
  "correlation_id": "req-5f", "metadata": {"course": "algebra-1"}}`
 
-func TestAWholeReminderIsReadFieldByField(t *testing.T) {
-	got, err := reminder.Parse([]byte(whole))
+func TestParse_EveryField(t *testing.T) {
+	got, err := reminder.Parse([]byte(complete))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func TestAWholeReminderIsReadFieldByField(t *testing.T) {
 	}
 }
 
-func TestParseKeepsNothingOfTheCallersBytes(t *testing.T) {
-	raw := []byte(whole)
+func TestParse_DoesNotRetainItsInput(t *testing.T) {
+	raw := []byte(complete)
 	got, err := reminder.Parse(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -50,12 +50,12 @@ func TestParseKeepsNothingOfTheCallersBytes(t *testing.T) {
 	hash := got.ContentHash()
 	clear(raw)
 	if got.ContentHash() != hash || got.To != "ada@example.org" {
-		t.Error("the reminder changed with the buffer that it was read from")
+		t.Error("the reminder changed with the buffer that it was parsed from")
 	}
 }
 
-// with is a valid reminder with members replaced or added; a member whose JSON is "" is left out.
-func with(pairs ...string) string {
+// document returns a valid reminder with members replaced or added; a member whose JSON is "" is left out.
+func document(pairs ...string) string {
 	names := []string{"reminder_id", "type", "channel", "to", "content"}
 	members := map[string]string{
 		"reminder_id": `"rem-1"`, "type": `"seat_expiring"`, "channel": `"email"`, "to": `"p7@example.test"`,
@@ -78,7 +78,7 @@ func with(pairs ...string) string {
 
 func quoted(n int, letter string) string { return `"` + strings.Repeat(letter, n) + `"` }
 
-func pairs(n int, pair string) string {
+func objectOf(n int, pair string) string {
 	parts := make([]string, n)
 	for i := range parts {
 		parts[i] = fmt.Sprintf(pair, i)
@@ -86,33 +86,33 @@ func pairs(n int, pair string) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-func TestWhatIsAllowedIsRead(t *testing.T) {
+func TestParse_AcceptsWhatIsAllowed(t *testing.T) {
 	for name, raw := range map[string]string{
-		"the least":                      with(),
-		"spacing around":                 " \t\r\n" + with() + " \t\r\n",
-		"an escaped name":                strings.Replace(with(), "reminder_id", `reminder\u005fid`, 1),
-		"an id of 1":                     with("reminder_id", quoted(1, "x")),
-		"an id of 255":                   with("reminder_id", quoted(255, "x")),
-		"an id of delimiters":            with("reminder_id", `"a:b|c/d_e%3A!~'"`),
-		"an id that is upper case":       with("reminder_id", `"REM"`),
-		"a type of 64":                   with("type", quoted(64, "a")),
-		"a type with all its signs":      with("type", `"a0_.-"`),
-		"a user with a space":            with("user_id", `"u 77"`),
-		"a recipient of 1024 bytes":      with("to", quoted(1024, "x")),
-		"a recipient in letters":         with("to", `"Ådá Łovelace, Straße 1"`),
-		"content 16 deep":                with("content", strings.Repeat(`{"a":`, 15)+"1"+strings.Repeat("}", 15)),
-		"content with a number too far":  with("content", `{"n":1e400}`),
-		"content with an odd name":       with("content", `{"__proto__":{"x":1},"":2}`),
-		"content with a surrogate pair":  with("content", `{"a":"\ud83d\ude00"}`),
-		"content with a null":            with("content", `{"a":null}`),
-		"content spread over lines":      with("content", "{\n\"a\":1}"),
-		"metadata of 32":                 with("metadata", pairs(32, `"k%d":"v"`)),
-		"metadata with the longest name": with("metadata", `{`+quoted(64, "k")+`:"v"}`),
-		"metadata with a long value":     with("metadata", `{"k":`+quoted(512, "v")+`}`),
-		"empty metadata":                 with("metadata", `{}`),
-		"nulls for what may be absent":   with("reservation_id", "null", "user_id", "null", "metadata", "null", "deadline", "null"),
-		"the first year":                 with("created_at", `"2000-01-01T00:00:00Z"`),
-		"the last year":                  with("deadline", `"9999-12-31T23:59:59.999999Z"`),
+		"the minimum":                    document(),
+		"spacing around":                 " \t\r\n" + document() + " \t\r\n",
+		"an escaped name":                strings.Replace(document(), "reminder_id", `reminder\u005fid`, 1),
+		"an id of 1":                     document("reminder_id", quoted(1, "x")),
+		"an id of 255":                   document("reminder_id", quoted(255, "x")),
+		"an id of delimiters":            document("reminder_id", `"a:b|c/d_e%3A!~'"`),
+		"an id that is upper case":       document("reminder_id", `"REM"`),
+		"a type of 64":                   document("type", quoted(64, "a")),
+		"a type with all its signs":      document("type", `"a0_.-"`),
+		"a user with a space":            document("user_id", `"u 77"`),
+		"a recipient of 1024 bytes":      document("to", quoted(1024, "x")),
+		"a recipient in letters":         document("to", `"Ådá Łovelace, Straße 1"`),
+		"content 16 deep":                document("content", strings.Repeat(`{"a":`, 15)+"1"+strings.Repeat("}", 15)),
+		"content with a number too far":  document("content", `{"n":1e400}`),
+		"content with an odd name":       document("content", `{"__proto__":{"x":1},"":2}`),
+		"content with a surrogate pair":  document("content", `{"a":"\ud83d\ude00"}`),
+		"content with a null":            document("content", `{"a":null}`),
+		"content spread over lines":      document("content", "{\n\"a\":1}"),
+		"metadata of 32":                 document("metadata", objectOf(32, `"k%d":"v"`)),
+		"metadata with the longest name": document("metadata", `{`+quoted(64, "k")+`:"v"}`),
+		"metadata with a long value":     document("metadata", `{"k":`+quoted(512, "v")+`}`),
+		"empty metadata":                 document("metadata", `{}`),
+		"nulls for what may be absent":   document("reservation_id", "null", "user_id", "null", "metadata", "null", "deadline", "null"),
+		"the first year":                 document("created_at", `"2000-01-01T00:00:00Z"`),
+		"the last year":                  document("deadline", `"9999-12-31T23:59:59.999999Z"`),
 	} {
 		if _, err := reminder.Parse([]byte(raw)); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -120,8 +120,8 @@ func TestWhatIsAllowedIsRead(t *testing.T) {
 	}
 }
 
-func TestAReservationStandsInForTheReminderID(t *testing.T) {
-	got, err := reminder.Parse([]byte(with("reminder_id", "", "reservation_id", `"seat-9"`)))
+func TestParse_ReservationIDReplacesAMissingReminderID(t *testing.T) {
+	got, err := reminder.Parse([]byte(document("reminder_id", "", "reservation_id", `"seat-9"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestAReservationStandsInForTheReminderID(t *testing.T) {
 	}
 }
 
-func TestEachFaultIsToldByItsField(t *testing.T) {
+func TestParse_ReportsEachFaultByItsField(t *testing.T) {
 	const (
 		required = "is required"
 		text     = "must be a string"
@@ -141,68 +141,68 @@ func TestEachFaultIsToldByItsField(t *testing.T) {
 		instant  = "must be an RFC 3339 time, such as 2031-03-04T09:00:00Z"
 		era      = "must lie in the years 2000 to 9999"
 		object   = "must be a JSON object"
-		unknown  = "is not a member of a reminder; names match to the letter"
+		unknown  = "is not a member of a reminder; names are case-sensitive"
 	)
 	for name, c := range map[string]struct {
 		raw            string
 		field, problem string
 	}{
-		"no id at all":             {with("reminder_id", ""), "reminder_id", "is required unless reservation_id is given"},
-		"null id":                  {with("reminder_id", "null", "reservation_id", `"seat-1"`), "reminder_id", text},
-		"number for an id":         {with("reminder_id", "9007199254740993"), "reminder_id", text},
-		"empty id":                 {with("reminder_id", `""`, "reservation_id", `"seat-1"`), "reminder_id", id},
-		"id of 256":                {with("reminder_id", quoted(256, "x")), "reminder_id", id},
-		"id of 3000":               {with("reminder_id", quoted(3000, "k")), "reminder_id", id},
-		"id of 200000":             {with("reminder_id", quoted(200000, "k")), "reminder_id", id},
-		"id with a space":          {with("reminder_id", `"a b"`), "reminder_id", id},
-		"id with a line feed":      {with("reminder_id", `"a\nb"`), "reminder_id", id},
-		"id with DEL":              {with("reminder_id", `"a\u007f"`), "reminder_id", id},
-		"id beyond ASCII":          {with("reminder_id", `"ré"`), "reminder_id", id},
-		"reservation with a space": {with("reservation_id", `" "`), "reservation_id", id},
-		"no type":                  {with("type", ""), "type", required},
-		"null type":                {with("type", "null"), "type", required},
-		"type as an array":         {with("type", `["a"]`), "type", text},
-		"type in upper case":       {with("type", `"Seat"`), "type", word},
-		"type with a line end":     {with("type", `"seat\n"`), "type", word},
-		"type of 65":               {with("type", quoted(65, "a")), "type", word},
-		"the quarantine's type":    {with("type", `"!malformed"`), "type", word},
-		"channel from a digit":     {with("channel", `"1mail"`), "channel", word},
-		"no recipient":             {with("to", ""), "to", required},
-		"recipient as an object":   {with("to", `{"a":1}`), "to", text},
-		"empty recipient":          {with("to", `""`), "to", to},
-		"recipient of 1025":        {with("to", quoted(1025, "x")), "to", to},
-		"recipient with a header":  {with("to", `"a@example.test\r\nBcc: x@example.test"`), "to", to},
-		"recipient with C1":        {with("to", `"a\u0085b"`), "to", to},
-		"user of 256":              {with("user_id", quoted(256, "u")), "user_id", line},
-		"empty user":               {with("user_id", `""`), "user_id", line},
-		"correlation with a tab":   {with("correlation_id", `"a\tb"`), "correlation_id", line},
-		"no content":               {with("content", ""), "content", required},
-		"null content":             {with("content", "null"), "content", required},
-		"content as a string":      {with("content", `"hi"`), "content", object},
-		"content as an array":      {with("content", `[1]`), "content", object},
-		"empty content":            {with("content", "{ \n }"), "content", "must have at least one member"},
-		"metadata as an array":     {with("metadata", `[]`), "metadata", object},
-		"metadata of a number":     {with("metadata", `{"course":1}`), "metadata.course", text},
-		"metadata of null":         {with("metadata", `{"course":null}`), "metadata.course", text},
-		"metadata of 33":           {with("metadata", pairs(33, `"k%d":"v"`)), "metadata", "must have at most 32 members"},
-		"metadata name too long":   {with("metadata", `{`+quoted(65, "k")+`:"v"}`), "metadata." + quoted(64, "k"), "must have a name of 1 to 64 bytes without control characters"},
-		"metadata name empty":      {with("metadata", `{"":"v"}`), `metadata.""`, "must have a name of 1 to 64 bytes without control characters"},
-		"metadata name with ESC":   {with("metadata", `{"\u001b[2J":"v"}`), `metadata."\x1b[2J"`, "must have a name of 1 to 64 bytes without control characters"},
-		"metadata value too long":  {with("metadata", `{"a]b":`+quoted(513, "v")+`}`), "metadata.a]b", "must be at most 512 bytes"},
-		"time as a number":         {with("created_at", "1900000000"), "created_at", instant},
-		"time without a zone":      {with("created_at", `"2031-03-04T09:00:00"`), "created_at", instant},
-		"time with a lone digit":   {with("created_at", `"2031-03-04T9:00:00Z"`), "created_at", instant},
-		"time with a comma":        {with("created_at", `"2031-03-04T09:00:00,5Z"`), "created_at", instant},
-		"the year 1999":            {with("not_before", `"1999-12-31T23:59:59Z"`), "not_before", era},
-		"1999 in UTC":              {with("not_before", `"2000-01-01T00:30:00+01:00"`), "not_before", era},
-		"10000 in UTC":             {with("deadline", `"9999-12-31T23:30:00-01:00"`), "deadline", era},
-		"deadline at not_before":   {with("not_before", `"2031-03-04T09:00:00Z"`, "deadline", `"2031-03-04T10:00:00+01:00"`), "deadline", "must be later than not_before"},
-		"an unknown member":        {with("occurrence", `"2031"`), "occurrence", unknown},
-		"an id in another case":    {with("Reminder_ID", `"rem-evil"`), "Reminder_ID", unknown},
-		"a recipient in upper":     {with("TO", `"evil@example.test"`), "TO", unknown},
-		"a long s":                 {with("re\u017fervation_id", `"x"`), `"re\u017fervation_id"`, unknown},
-		"a Kelvin sign":            {`{"\u212aind":1,` + with()[1:], `"\u212aind"`, unknown},
-		"a prototype":              {with("__proto__", `{"to":"evil"}`), "__proto__", unknown},
+		"no id at all":                  {document("reminder_id", ""), "reminder_id", "is required unless reservation_id is given"},
+		"null id":                       {document("reminder_id", "null", "reservation_id", `"seat-1"`), "reminder_id", text},
+		"number for an id":              {document("reminder_id", "9007199254740993"), "reminder_id", text},
+		"empty id":                      {document("reminder_id", `""`, "reservation_id", `"seat-1"`), "reminder_id", id},
+		"id of 256":                     {document("reminder_id", quoted(256, "x")), "reminder_id", id},
+		"id of 3000":                    {document("reminder_id", quoted(3000, "k")), "reminder_id", id},
+		"id of 200000":                  {document("reminder_id", quoted(200000, "k")), "reminder_id", id},
+		"id with a space":               {document("reminder_id", `"a b"`), "reminder_id", id},
+		"id with a line feed":           {document("reminder_id", `"a\nb"`), "reminder_id", id},
+		"id with DEL":                   {document("reminder_id", `"a\u007f"`), "reminder_id", id},
+		"id beyond ASCII":               {document("reminder_id", `"ré"`), "reminder_id", id},
+		"reservation with a space":      {document("reservation_id", `" "`), "reservation_id", id},
+		"no type":                       {document("type", ""), "type", required},
+		"null type":                     {document("type", "null"), "type", required},
+		"type as an array":              {document("type", `["a"]`), "type", text},
+		"type in upper case":            {document("type", `"Seat"`), "type", word},
+		"type with a line end":          {document("type", `"seat\n"`), "type", word},
+		"type of 65":                    {document("type", quoted(65, "a")), "type", word},
+		"the type of malformed entries": {document("type", `"!malformed"`), "type", word},
+		"channel from a digit":          {document("channel", `"1mail"`), "channel", word},
+		"no recipient":                  {document("to", ""), "to", required},
+		"recipient as an object":        {document("to", `{"a":1}`), "to", text},
+		"empty recipient":               {document("to", `""`), "to", to},
+		"recipient of 1025":             {document("to", quoted(1025, "x")), "to", to},
+		"recipient with a header":       {document("to", `"a@example.test\r\nBcc: x@example.test"`), "to", to},
+		"recipient with C1":             {document("to", `"a\u0085b"`), "to", to},
+		"user of 256":                   {document("user_id", quoted(256, "u")), "user_id", line},
+		"empty user":                    {document("user_id", `""`), "user_id", line},
+		"correlation with a tab":        {document("correlation_id", `"a\tb"`), "correlation_id", line},
+		"no content":                    {document("content", ""), "content", required},
+		"null content":                  {document("content", "null"), "content", required},
+		"content as a string":           {document("content", `"hi"`), "content", object},
+		"content as an array":           {document("content", `[1]`), "content", object},
+		"empty content":                 {document("content", "{ \n }"), "content", "must have at least one member"},
+		"metadata as an array":          {document("metadata", `[]`), "metadata", object},
+		"metadata of a number":          {document("metadata", `{"course":1}`), "metadata.course", text},
+		"metadata of null":              {document("metadata", `{"course":null}`), "metadata.course", text},
+		"metadata of 33":                {document("metadata", objectOf(33, `"k%d":"v"`)), "metadata", "must have at most 32 members"},
+		"metadata name too long":        {document("metadata", `{`+quoted(65, "k")+`:"v"}`), "metadata." + quoted(64, "k"), "must have a name of 1 to 64 bytes without control characters"},
+		"metadata name empty":           {document("metadata", `{"":"v"}`), `metadata.""`, "must have a name of 1 to 64 bytes without control characters"},
+		"metadata name with ESC":        {document("metadata", `{"\u001b[2J":"v"}`), `metadata."\x1b[2J"`, "must have a name of 1 to 64 bytes without control characters"},
+		"metadata value too long":       {document("metadata", `{"a]b":`+quoted(513, "v")+`}`), "metadata.a]b", "must be at most 512 bytes"},
+		"time as a number":              {document("created_at", "1900000000"), "created_at", instant},
+		"time without a zone":           {document("created_at", `"2031-03-04T09:00:00"`), "created_at", instant},
+		"time with a lone digit":        {document("created_at", `"2031-03-04T9:00:00Z"`), "created_at", instant},
+		"time with a comma":             {document("created_at", `"2031-03-04T09:00:00,5Z"`), "created_at", instant},
+		"the year 1999":                 {document("not_before", `"1999-12-31T23:59:59Z"`), "not_before", era},
+		"1999 in UTC":                   {document("not_before", `"2000-01-01T00:30:00+01:00"`), "not_before", era},
+		"10000 in UTC":                  {document("deadline", `"9999-12-31T23:30:00-01:00"`), "deadline", era},
+		"deadline at not_before":        {document("not_before", `"2031-03-04T09:00:00Z"`, "deadline", `"2031-03-04T10:00:00+01:00"`), "deadline", "must be later than not_before"},
+		"an unknown member":             {document("occurrence", `"2031"`), "occurrence", unknown},
+		"an id in another case":         {document("Reminder_ID", `"rem-evil"`), "Reminder_ID", unknown},
+		"a recipient in upper":          {document("TO", `"evil@example.test"`), "TO", unknown},
+		"a long s":                      {document("re\u017fervation_id", `"x"`), `"re\u017fervation_id"`, unknown},
+		"a Kelvin sign":                 {`{"\u212aind":1,` + document()[1:], `"\u212aind"`, unknown},
+		"a prototype":                   {document("__proto__", `{"to":"evil"}`), "__proto__", unknown},
 	} {
 		_, err := reminder.Parse([]byte(c.raw))
 		want := reminder.Faults{{Field: c.field, Problem: c.problem}}
@@ -214,38 +214,38 @@ func TestEachFaultIsToldByItsField(t *testing.T) {
 	}
 }
 
-func TestAFaultOfSyntaxStandsAlone(t *testing.T) {
+func TestParse_ReportsASyntaxFaultAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw   string
 		fault reminder.Fault
 	}{
 		"nothing":            {"", reminder.Fault{Problem: "must be one JSON object"}},
 		"spaces":             {" \n", reminder.Fault{Problem: "must be one JSON object"}},
-		"an array":           {"[" + with() + "]", reminder.Fault{Problem: "must be one JSON object"}},
+		"an array":           {"[" + document() + "]", reminder.Fault{Problem: "must be one JSON object"}},
 		"null":               {"null", reminder.Fault{Problem: "must be one JSON object"}},
 		"binary":             {"\x00\x01\xff", reminder.Fault{Problem: "must be one JSON object"}},
-		"a byte order mark":  {"\ufeff" + with(), reminder.Fault{Problem: "starts with a byte order mark; RFC 8259 section 8.1 allows none"}},
-		"half":               {with()[:20], reminder.Fault{Problem: "ends before the object is closed"}},
-		"a second document":  {with() + " {}", reminder.Fault{Problem: "goes on after its end, at byte 112"}},
-		"a stray brace":      {with() + "}", reminder.Fault{Problem: "goes on after its end, at byte 111"}},
-		"a NUL behind":       {with() + "\x00", reminder.Fault{Problem: "goes on after its end, at byte 111"}},
-		"the id twice":       {with("reminder_id", `"a","reminder_id":"b"`), reminder.Fault{Field: "reminder_id", Problem: "stands twice in one object"}},
-		"the id escaped":     {with("reminder_id", `"a","reminder\u005fid":"b"`), reminder.Fault{Field: "reminder_id", Problem: "stands twice in one object"}},
-		"twice deep inside":  {with("content", `{"a":[{"b":{"c":1,"c":2}}]}`), reminder.Fault{Field: "content.a", Problem: "stands twice in one object"}},
-		"NUL in the id":      {with("reminder_id", `"rem-b07\u0000x"`), reminder.Fault{Field: "reminder_id", Problem: "contains the character U+0000, which cannot be stored"}},
-		"NUL in content":     {with("content", `{"vars":{"note":"a\u0000"}}`), reminder.Fault{Field: "content.vars", Problem: "contains the character U+0000, which cannot be stored"}},
-		"NUL in a name":      {with("content", `{"a\u0000":1}`), reminder.Fault{Field: `content."a\x00"`, Problem: "contains the character U+0000, which cannot be stored"}},
-		"NUL in metadata":    {with("metadata", `{"k":"\u0000"}`), reminder.Fault{Field: "metadata.k", Problem: "contains the character U+0000, which cannot be stored"}},
-		"invalid UTF-8":      {with("to", "\"a\xff\""), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 71"}},
-		"a surrogate half":   {with("content", "{\"a\":\"\xed\xa0\x80\"}"), reminder.Fault{Field: "content.a", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 103"}},
-		"a lone surrogate":   {with("to", `"a\ud800"`), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 71"}},
-		"a comment":          {with("to", `/* x */ "a"`), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 69"}},
-		"a leading zero":     {with("content", `{"n":01}`), reminder.Fault{Field: "content", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 103"}},
-		"17 deep":            {with("content", strings.Repeat(`{"a":`, 16)+"1"+strings.Repeat("}", 16)), reminder.Fault{Field: "content.a", Problem: "is nested deeper than 16 levels"}},
-		"10000 deep":         {with("content", strings.Repeat(`[`, 10000)), reminder.Fault{Field: "content.0", Problem: "is nested deeper than 16 levels"}},
-		"100000 names":       {with("content", pairs(100_000, `"k%d":1`)), reminder.Fault{Problem: "holds more than 20000 names and values"}},
-		"100000 at the top":  {pairs(100_000, `"k%d":1`), reminder.Fault{Problem: "holds more than 20000 names and values"}},
-		"a raw control char": {with("to", "\"a\nb\""), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 71"}},
+		"a byte order mark":  {"\ufeff" + document(), reminder.Fault{Problem: "starts with a byte order mark; RFC 8259 section 8.1 allows none"}},
+		"half":               {document()[:20], reminder.Fault{Problem: "ends before the object is closed"}},
+		"a second document":  {document() + " {}", reminder.Fault{Problem: "continues after its end, at byte 112"}},
+		"a stray brace":      {document() + "}", reminder.Fault{Problem: "continues after its end, at byte 111"}},
+		"a NUL behind":       {document() + "\x00", reminder.Fault{Problem: "continues after its end, at byte 111"}},
+		"the id twice":       {document("reminder_id", `"a","reminder_id":"b"`), reminder.Fault{Field: "reminder_id", Problem: "occurs twice in one object"}},
+		"the id escaped":     {document("reminder_id", `"a","reminder\u005fid":"b"`), reminder.Fault{Field: "reminder_id", Problem: "occurs twice in one object"}},
+		"twice deep inside":  {document("content", `{"a":[{"b":{"c":1,"c":2}}]}`), reminder.Fault{Field: "content.a", Problem: "occurs twice in one object"}},
+		"NUL in the id":      {document("reminder_id", `"rem-b07\u0000x"`), reminder.Fault{Field: "reminder_id", Problem: "contains the character U+0000, which cannot be stored"}},
+		"NUL in content":     {document("content", `{"vars":{"note":"a\u0000"}}`), reminder.Fault{Field: "content.vars", Problem: "contains the character U+0000, which cannot be stored"}},
+		"NUL in a name":      {document("content", `{"a\u0000":1}`), reminder.Fault{Field: `content."a\x00"`, Problem: "contains the character U+0000, which cannot be stored"}},
+		"NUL in metadata":    {document("metadata", `{"k":"\u0000"}`), reminder.Fault{Field: "metadata.k", Problem: "contains the character U+0000, which cannot be stored"}},
+		"invalid UTF-8":      {document("to", "\"a\xff\""), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 71"}},
+		"a surrogate half":   {document("content", "{\"a\":\"\xed\xa0\x80\"}"), reminder.Fault{Field: "content.a", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 103"}},
+		"a lone surrogate":   {document("to", `"a\ud800"`), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 71"}},
+		"a comment":          {document("to", `/* x */ "a"`), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 69"}},
+		"a leading zero":     {document("content", `{"n":01}`), reminder.Fault{Field: "content", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 103"}},
+		"17 deep":            {document("content", strings.Repeat(`{"a":`, 16)+"1"+strings.Repeat("}", 16)), reminder.Fault{Field: "content.a", Problem: "is nested deeper than 16 levels"}},
+		"10000 deep":         {document("content", strings.Repeat(`[`, 10000)), reminder.Fault{Field: "content.0", Problem: "is nested deeper than 16 levels"}},
+		"100000 names":       {document("content", objectOf(100_000, `"k%d":1`)), reminder.Fault{Problem: "holds more than 20000 names and values"}},
+		"100000 at the top":  {objectOf(100_000, `"k%d":1`), reminder.Fault{Problem: "holds more than 20000 names and values"}},
+		"a raw control char": {document("to", "\"a\nb\""), reminder.Fault{Field: "to", Problem: "is not JSON in valid UTF-8 without lone surrogates, at byte 71"}},
 	} {
 		_, err := reminder.Parse([]byte(c.raw))
 		var got reminder.Faults
@@ -256,43 +256,43 @@ func TestAFaultOfSyntaxStandsAlone(t *testing.T) {
 	}
 }
 
-func TestAllFaultsOfTheFieldsAreToldAtOnce(t *testing.T) {
+func TestParse_ReportsAllFieldFaultsAtOnce(t *testing.T) {
 	_, err := reminder.Parse([]byte(`{"type":7,"channel":"E","to":"secret-\u0001-recipient","metadata":{"a":1},"who":2}`))
 	want := `channel: must be 1 to 64 of a-z, 0-9, '_', '.' and '-', starting with a letter; content: is required; ` +
 		`metadata.a: must be a string; reminder_id: is required unless reservation_id is given; ` +
 		`to: must be 1 to 1024 bytes without control characters; type: must be a string; ` +
-		`who: is not a member of a reminder; names match to the letter`
+		`who: is not a member of a reminder; names are case-sensitive`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 
-func TestFaultsAreBoundedAndNeverRepeatAValue(t *testing.T) {
+func TestParse_FaultsAreBoundedAndQuoteNoValue(t *testing.T) {
 	const canary = "canary-7f3a"
 	raws := []string{
-		pairs(5000, `"unknown-%d":"`+canary+`"`),
-		with("to", `"`+canary+`\u0007"`, "user_id", `"`+canary+`é"`, "deadline", `"`+canary+`"`),
-		with("to", `"`+canary+`\ud800"`),
-		with("content", `{"a":`+canary+`}`),
-		with("content", `"`+canary+`"`, "metadata", `{"a":"`+canary+strings.Repeat("x", 600)+`"}`),
-		with(strings.Repeat("n", 100_000), "1"),
+		objectOf(5000, `"unknown-%d":"`+canary+`"`),
+		document("to", `"`+canary+`\u0007"`, "user_id", `"`+canary+`é"`, "deadline", `"`+canary+`"`),
+		document("to", `"`+canary+`\ud800"`),
+		document("content", `{"a":`+canary+`}`),
+		document("content", `"`+canary+`"`, "metadata", `{"a":"`+canary+strings.Repeat("x", 600)+`"}`),
+		document(strings.Repeat("n", 100_000), "1"),
 	}
 	for _, raw := range raws {
 		_, err := reminder.Parse([]byte(raw))
 		if err == nil {
-			t.Errorf("%.60s… was read", raw)
+			t.Errorf("%.60s… was parsed", raw)
 			continue
 		}
 		if text := err.Error(); strings.Contains(text, canary) || len(text) > 4096 {
-			t.Errorf("%.60s…: the fault has %d bytes or repeats the value: %.200s", raw, len(text), text)
+			t.Errorf("%.60s…: the fault has %d bytes or quotes the value: %.200s", raw, len(text), text)
 		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	for _, raw := range []string{
-		whole, with(), with("content", `{"n":1e400,"m":9007199254740993,"z":-0,"s":"\u0041\/"}`),
-		with("metadata", `{"a":"\u00e9"}`), with("reminder_id", "", "reservation_id", `"s"`), "\ufeff{}", `{"a":1}{`,
+		complete, document(), document("content", `{"n":1e400,"m":9007199254740993,"z":-0,"s":"\u0041\/"}`),
+		document("metadata", `{"a":"\u00e9"}`), document("reminder_id", "", "reservation_id", `"s"`), "\ufeff{}", `{"a":1}{`,
 	} {
 		f.Add([]byte(raw))
 	}
@@ -301,13 +301,13 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			var faults reminder.Faults
 			if !errors.As(err, &faults) || len(faults) == 0 || len(faults) > 32 {
-				t.Fatalf("the error is no bounded list of faults: %v", err)
+				t.Fatalf("the error is not a bounded list of faults: %v", err)
 			}
 			return
 		}
 		spaced := jsontext.Value(raw).Clone()
 		if err := spaced.Indent(jsontext.WithIndent("\t"), jsontext.SpaceAfterComma(true)); err != nil {
-			t.Fatalf("what was read is not JSON: %v", err)
+			t.Fatalf("the parsed document is not JSON: %v", err)
 		}
 		second, err := reminder.Parse(spaced)
 		if err != nil {

@@ -10,15 +10,15 @@ func hash(to, content string) string {
 	return reminder.Reminder{To: to, Content: []byte(content)}.ContentHash()
 }
 
-func TestTheHashIsFixedForEver(t *testing.T) {
+func TestContentHash_IsStable(t *testing.T) {
 	// printf '\0\0\0\0\0\0\0\1a\0\0\0\0\0\0\0\7{"b":1}' | sha256sum
 	const want = "824315ee20817d4abb9ec87139b55093c94d8a57ae959030cb2fe2efa5b884ad"
 	if got := hash("a", `{ "b" : 1 }`); got != want {
-		t.Errorf("got %s, want %s: a ledger full of conflicts", got, want)
+		t.Errorf("got %s, want %s: every stored entry would conflict", got, want)
 	}
 }
 
-func TestWritingTheSameContentDifferentlyIsNoOtherContent(t *testing.T) {
+func TestContentHash_IgnoresOrderSpacingAndEscapes(t *testing.T) {
 	const plain = `{"a":[1,{"b":"x/é","c":null}],"d":"A","n":1e400}`
 	for _, other := range []string{
 		`{"d":"A","n":1e400,"a":[1,{"c":null,"b":"x/é"}]}`,
@@ -32,7 +32,7 @@ func TestWritingTheSameContentDifferentlyIsNoOtherContent(t *testing.T) {
 	}
 }
 
-func TestOtherContentHasAnotherHash(t *testing.T) {
+func TestContentHash_DiffersForOtherContent(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range [][2]string{
 		{"p7", `{"n":9007199254740992}`},
@@ -58,10 +58,10 @@ func TestOtherContentHasAnotherHash(t *testing.T) {
 	}
 }
 
-func TestHashingLeavesTheContentAsItCame(t *testing.T) {
+func TestContentHash_LeavesTheContentUnchanged(t *testing.T) {
 	r := reminder.Reminder{To: "a", Content: []byte(`{ "b":1, "a":1e400 }`)}
 	r.ContentHash()
 	if string(r.Content) != `{ "b":1, "a":1e400 }` {
-		t.Errorf("the content became %s", r.Content)
+		t.Errorf("the content changed to %s", r.Content)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits on the shape of a document. Its size is the caller's to limit, before it is read.
+// Limits on the structure of a document. The caller limits its size, before it is read.
 const (
-	maxDepth  = 16     // objects and arrays inside each other, the document itself counted
-	maxTokens = 20_000 // names, values and brackets together
+	maxDepth  = 16     // nested objects and arrays, including the document itself
+	maxTokens = 20_000 // names, values and brackets
 )
 
-// checkSyntax reads the whole document once and is the only judge of its shape: one JSON object
-// (RFC 8259) in the interoperable profile of RFC 7493, within the limits, without NUL.
+// checkSyntax reads the whole document once and is the only check of its structure: one JSON object (RFC 8259) in
+// the interoperable profile of RFC 7493, within the limits, without NUL.
 func checkSyntax(raw []byte) error {
 	if bytes.HasPrefix(raw, []byte("\ufeff")) {
 		return Faults{{Problem: "starts with a byte order mark; RFC 8259 section 8.1 allows none"}}
@@ -44,31 +44,31 @@ func checkSyntax(raw []byte) error {
 		}
 	}
 	if rest := bytes.TrimLeft(raw[d.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		return Faults{{Problem: fmt.Sprintf("goes on after its end, at byte %d", len(raw)-len(rest))}}
+		return Faults{{Problem: fmt.Sprintf("continues after its end, at byte %d", len(raw)-len(rest))}}
 	}
 	return nil
 }
 
-// syntaxFault says in our words what the decoder found; its own may quote the document.
+// syntaxFault describes the decoder's error in our own words, since the decoder's may quote the document.
 func syntaxFault(err error, d *jsontext.Decoder) error {
-	var where *jsontext.SyntacticError
+	var syntactic *jsontext.SyntacticError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return Faults{{Problem: "ends before the object is closed"}}
-	case errors.As(err, &where) && errors.Is(err, jsontext.ErrDuplicateName):
-		return Faults{{field(where.JSONPointer), "stands twice in one object"}}
-	case errors.As(err, &where):
-		return Faults{{field(where.JSONPointer), fmt.Sprintf(
-			"is not JSON in valid UTF-8 without lone surrogates, at byte %d", where.ByteOffset)}}
+	case errors.As(err, &syntactic) && errors.Is(err, jsontext.ErrDuplicateName):
+		return Faults{{field(syntactic.JSONPointer), "occurs twice in one object"}}
+	case errors.As(err, &syntactic):
+		return Faults{{field(syntactic.JSONPointer), fmt.Sprintf(
+			"is not JSON in valid UTF-8 without lone surrogates, at byte %d", syntactic.ByteOffset)}}
 	}
 	return Faults{{Problem: fmt.Sprintf("is not JSON, at byte %d", d.InputOffset())}}
 }
 
-// field is the dotted path of a place in the document, at most two names deep.
+// field returns the dotted path of a position in the document, at most two names deep.
 func field(at jsontext.Pointer) string {
 	var names []string
 	for name := range at.Tokens() {
-		if names = append(names, shown(name)); len(names) == 2 {
+		if names = append(names, quoteName(name)); len(names) == 2 {
 			break
 		}
 	}

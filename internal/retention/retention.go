@@ -1,13 +1,14 @@
-// Package retention lets the ledger forget: what has come to rest, once its time is over, and what is known of one
-// person, when that is asked for.
+// Package retention deletes what the ledger needs no longer: payloads and entries of final entries once their retention
+// is over, and on request everything that is known of one user.
 //
 // Invariants:
 //
-//   - only what is final ages, counted from its last write; that a reminder was sent outlives what it said;
-//   - each step is one small write, guarded by the version that was read: what moves meanwhile stays;
-//   - an erasure is committed entry by entry, each with its line in the audit, and may be repeated.
+//   - only final entries expire, counted from their last write; the proof that a reminder was sent is kept longer than
+//     what it said;
+//   - each step is one small write, guarded by the version that was loaded: an entry that changed meanwhile stays;
+//   - an erasure is committed entry by entry, each with its audit event, and may be repeated.
 //
-// It decides nothing itself: package ledger says what has aged, and what an erasure leaves.
+// The package decides nothing itself: package ledger decides what has expired, and what an erasure leaves.
 package retention
 
 import (
@@ -20,123 +21,131 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Ledger holds the entries. See the errors of package ledger.
+// Ledger stores entries.
 type Ledger interface {
-	Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error)
-	Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error)
+	// Load returns the entry, absent if there is none, together with the ledger's now.
+	Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot, error)
+	// Update writes over the version that was loaded; [ledger.ErrStale] if the entry has another version.
+	Update(ctx context.Context, c ledger.Change) (ledger.Entry, error)
+	// Delete removes the entry, and all that belongs to it, in the version that was loaded; [ledger.ErrStale] if the
+	// entry has another version.
 	Delete(ctx context.Context, e ledger.Entry) error
 }
 
-// Shelves are walked through.
-type Shelves interface {
-	Kept(ctx context.Context, after ledger.Position, limit int) ([]ledger.Kept, error)
+// Store lists the entries that may have expired, and those of one user.
+type Store interface {
+	// RetentionCandidates returns at most limit entries after a position, the first seen first, each with whether it
+	// has a payload.
+	RetentionCandidates(ctx context.Context, after ledger.EntryPosition, limit int) ([]ledger.RetentionCandidate, error)
+	// List returns a page of the entries that match a query, the newest first.
 	List(ctx context.Context, q ledger.Query) ([]ledger.Entry, error)
-	Record(ctx context.Context, a ledger.Act) error
+	// RecordAudit stores an audit event that changes no entry.
+	RecordAudit(ctx context.Context, a ledger.AuditEvent) error
 }
 
-// Options are all that a desk needs.
+// Options configures a [Purger].
 type Options struct {
-	Ledger  Ledger
-	Shelves Shelves
-	Keep    ledger.Retention
-	Every   time.Duration // between two walks
-	Breath  time.Duration // between two pages of a walk, in which others have the ledger to themselves
-	Now     func() time.Time
-	Token   func() string  // never the same twice, over all replicas
-	Walked  func(Walk)     // told how a walk ended; may be nil
-	Failed  func(error)    // told when a walk could not go on; may be nil
-	Draw    func() float64 // in [0, 1), for the pauses; nil for the runtime's own
+	Ledger    Ledger
+	Store     Store
+	Keep      ledger.Retention
+	Every     time.Duration // between two purge runs
+	PagePause time.Duration // between two pages of a purge run, to leave the ledger to other work
+	Now       func() time.Time
+	Token     func() string  // never the same twice, over all replicas
+	OnPurge   func(PurgeRun) // called at the end of a purge run; may be nil
+	OnError   func(error)    // called when a purge run failed; may be nil
+	Random    func() float64 // in [0, 1), for the pauses; nil for math/rand
 }
 
-// Walk is what one walk through the ledger did.
-type Walk struct {
-	Seen     int // entries looked at
-	Payloads int // taken
-	Entries  int // taken
-	Moved    int // written to meanwhile, and left for the next walk
+// PurgeRun is what one purge run did.
+type PurgeRun struct {
+	Seen     int // entries that were examined
+	Payloads int // payloads that were removed
+	Entries  int // entries that were deleted
+	Moved    int // entries that changed meanwhile, and were left for the next run
 }
 
-// Desk forgets.
-type Desk struct{ Options }
+// Purger purges expired payloads and entries, and erases users.
+type Purger struct{ Options }
 
-// New is a desk; every option must be set but those that say so.
-func New(o Options) *Desk {
-	if o.Walked == nil {
-		o.Walked = func(Walk) {}
+// New returns a Purger. Every option must be set unless its comment says otherwise.
+func New(o Options) *Purger {
+	if o.OnPurge == nil {
+		o.OnPurge = func(PurgeRun) {}
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
+	if o.OnError == nil {
+		o.OnError = func(error) {}
 	}
-	if o.Draw == nil {
-		o.Draw = rand.Float64
+	if o.Random == nil {
+		o.Random = rand.Float64
 	}
-	return &Desk{o}
+	return &Purger{o}
 }
 
-// Bounds of what a desk does at once.
+// Limits of a Purger.
 const (
-	page          = 500             // entries read together
+	pageSize      = 500             // entries on one page
 	ledgerTimeout = 5 * time.Second // for one statement
-	maxPasses     = 8               // readings of one entry that others keep moving
+	maxIterations = 8               // loads of one entry that others keep changing
 )
 
-// Run walks through the ledger again and again until ctx ends. Several replicas may walk through one ledger.
-func (d *Desk) Run(ctx context.Context) {
+// Run makes purge runs until ctx ends. Several replicas may purge one ledger.
+func (p *Purger) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		walked, err := d.Walk(ctx)
+		run, err := p.Purge(ctx)
 		if err != nil && ctx.Err() == nil {
-			d.Failed(err)
+			p.OnError(err)
 		}
-		d.Walked(walked)
-		pause(ctx, time.Duration(float64(d.Every)*(0.9+0.2*d.Draw()))) // so that replicas do not walk in step
+		p.OnPurge(run)
+		sleep(ctx, time.Duration(float64(p.Every)*(0.9+0.2*p.Random()))) // with jitter, so that replicas do not purge in step
 	}
 }
 
-// Walk goes through the ledger once, the oldest entry first, as far as anything may have aged.
-func (d *Desk) Walk(ctx context.Context) (Walk, error) {
+// Purge makes one purge run, the oldest entry first, and ends at the first entry that is too young to have expired.
+func (p *Purger) Purge(ctx context.Context) (PurgeRun, error) {
 	var (
-		done  Walk
-		place ledger.Position
+		run   PurgeRun
+		after ledger.EntryPosition
 	)
 	for {
-		kept, err := d.shelf(ctx, place)
+		candidates, err := p.nextPage(ctx, after)
 		if err != nil {
-			return done, err
+			return run, err
 		}
-		now := d.Now()
-		for _, k := range kept {
-			if d.young(k.Entry, now) {
-				return done, nil
+		now := p.Now()
+		for _, c := range candidates {
+			if p.tooYoung(c.Entry, now) {
+				return run, nil
 			}
-			done.Seen++
-			if err := d.forget(ctx, k, now, &done); err != nil {
-				return done, err
+			run.Seen++
+			if err := p.expire(ctx, c, now, &run); err != nil {
+				return run, err
 			}
 		}
-		if len(kept) < page {
-			return done, nil
+		if len(candidates) < pageSize {
+			return run, nil
 		}
-		last := kept[len(kept)-1].Entry
-		place = ledger.Position{FirstSeen: last.FirstSeen, Identity: last.Identity}
-		pause(ctx, d.Breath)
+		last := candidates[len(candidates)-1].Entry
+		after = ledger.EntryPosition{FirstSeen: last.FirstSeen, Identity: last.Identity}
+		sleep(ctx, p.PagePause)
 	}
 }
 
-func (d *Desk) shelf(ctx context.Context, after ledger.Position) ([]ledger.Kept, error) {
+func (p *Purger) nextPage(ctx context.Context, after ledger.EntryPosition) ([]ledger.RetentionCandidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	kept, err := d.Shelves.Kept(ctx, after, page)
+	candidates, err := p.Store.RetentionCandidates(ctx, after, pageSize)
 	if err != nil {
 		return nil, fmt.Errorf("retention: %w", err)
 	}
-	return kept, nil
+	return candidates, nil
 }
 
-// young tells whether an entry, and with it every one that was first seen later, is too young for anything to have
-// aged, since no last write comes before the first.
-func (d *Desk) young(e ledger.Entry, now time.Time) bool {
+// tooYoung reports whether an entry, and with it every entry that was first seen later, is too young to have expired:
+// retention counts from the last write, which is never before the first.
+func (p *Purger) tooYoung(e ledger.Entry, now time.Time) bool {
 	shortest := time.Duration(0)
-	for _, span := range []time.Duration{d.Keep.Sent, d.Keep.Dead, d.Keep.Dropped, d.Keep.Entry} {
+	for _, span := range []time.Duration{p.Keep.Sent, p.Keep.Dead, p.Keep.Dropped, p.Keep.Entry} {
 		if span > 0 && (shortest == 0 || span < shortest) {
 			shortest = span
 		}
@@ -144,31 +153,32 @@ func (d *Desk) young(e ledger.Entry, now time.Time) bool {
 	return shortest == 0 || now.Before(e.FirstSeen.Add(shortest))
 }
 
-func (d *Desk) forget(ctx context.Context, k ledger.Kept, now time.Time, done *Walk) error {
-	if d.Keep.Aged(k, now) == ledger.AgeingNone {
+// expire purges what has expired of one candidate, and counts it in run.
+func (p *Purger) expire(ctx context.Context, c ledger.RetentionCandidate, now time.Time, run *PurgeRun) error {
+	if p.Keep.Expiry(c, now) == ledger.ExpireNothing {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	seen, err := d.Ledger.Load(ctx, k.Entry.Identity) // its age is the ledger's clock's to tell
+	snap, err := p.Ledger.Load(ctx, c.Entry.Identity) // the ledger's clock decides, not this replica's
 	if err != nil {
 		return fmt.Errorf("retention: %w", err)
 	}
 	var count *int
-	k.Entry = seen.Entry
-	switch d.Keep.Aged(k, seen.Now) {
-	case ledger.AgeingPayload:
-		count = &done.Payloads
-		_, err = d.Ledger.Swap(ctx, ledger.Purge(k.Entry))
-	case ledger.AgeingEntry:
-		count = &done.Entries
-		err = d.Ledger.Delete(ctx, k.Entry)
+	c.Entry = snap.Entry
+	switch p.Keep.Expiry(c, snap.Now) {
+	case ledger.ExpirePayload:
+		count = &run.Payloads
+		_, err = p.Ledger.Update(ctx, ledger.Purge(c.Entry))
+	case ledger.ExpireEntry:
+		count = &run.Entries
+		err = p.Ledger.Delete(ctx, c.Entry)
 	default:
 		return nil
 	}
 	switch {
 	case errors.Is(err, ledger.ErrStale):
-		done.Moved++
+		run.Moved++
 		return nil
 	case err != nil:
 		return fmt.Errorf("retention: %w", err)
@@ -177,16 +187,16 @@ func (d *Desk) forget(ctx context.Context, k ledger.Kept, now time.Time, done *W
 	return nil
 }
 
-// Erase takes what is known of a person out of every entry that names them, and answers of how many. It may be
-// repeated, and goes on where it stopped. The audit keeps who asked, and not of whom.
-func (d *Desk) Erase(ctx context.Context, userID string, act ledger.Act) (int, error) {
-	asked := act
-	asked.ID, asked.Verb = d.Token(), "erase:user"
-	if err := d.Shelves.Record(ctx, asked); err != nil {
+// Erase removes what is known of a user from every entry that names the user, and returns from how many. It may be
+// repeated, and then continues where it stopped. The audit keeps who asked for the erasure, and not whose data it was.
+func (p *Purger) Erase(ctx context.Context, userID string, audit ledger.AuditEvent) (int, error) {
+	request := audit
+	request.ID, request.Action = p.Token(), "erase:user"
+	if err := p.Store.RecordAudit(ctx, request); err != nil {
 		return 0, fmt.Errorf("retention: erase: %w", err)
 	}
 	for erased := 0; ; {
-		entries, err := d.Shelves.List(ctx, ledger.Query{UserID: userID, Limit: page})
+		entries, err := p.Store.List(ctx, ledger.Query{UserID: userID, Limit: pageSize})
 		if err != nil {
 			return erased, fmt.Errorf("retention: erase: %w", err)
 		}
@@ -194,7 +204,7 @@ func (d *Desk) Erase(ctx context.Context, userID string, act ledger.Act) (int, e
 			return erased, nil
 		}
 		for _, e := range entries {
-			if err := d.erase(ctx, e.Identity, userID, act); err != nil {
+			if err := p.erase(ctx, e.Identity, userID, audit); err != nil {
 				return erased, fmt.Errorf("retention: erase: %w", err)
 			}
 			erased++
@@ -202,17 +212,17 @@ func (d *Desk) Erase(ctx context.Context, userID string, act ledger.Act) (int, e
 	}
 }
 
-func (d *Desk) erase(ctx context.Context, id ledger.Identity, userID string, act ledger.Act) error {
-	for range maxPasses {
-		seen, err := d.Ledger.Load(ctx, id)
+func (p *Purger) erase(ctx context.Context, id ledger.Identity, userID string, audit ledger.AuditEvent) error {
+	for range maxIterations {
+		snap, err := p.Ledger.Load(ctx, id)
 		if err != nil {
 			return err
 		}
-		if seen.Entry.UserID != userID {
-			return nil // erased already, or gone
+		if snap.Entry.UserID != userID {
+			return nil // erased already, or deleted
 		}
-		act.ID = d.Token()
-		_, err = d.Ledger.Swap(ctx, ledger.Erase(seen.Entry, act))
+		audit.ID = p.Token()
+		_, err = p.Ledger.Update(ctx, ledger.Erase(snap.Entry, audit))
 		if !errors.Is(err, ledger.ErrStale) {
 			return err
 		}
@@ -220,7 +230,8 @@ func (d *Desk) erase(ctx context.Context, id ledger.Identity, userID string, act
 	return ledger.ErrStale
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// sleep waits for a duration, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

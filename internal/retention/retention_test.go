@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
+	"github.com/sendonce/sendonce/db/storetest"
 	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/retention"
 )
@@ -20,41 +20,41 @@ func keep() ledger.Retention {
 	return ledger.Retention{Sent: 30 * day, Dead: 90 * day, Dropped: 10 * day, Entry: 400 * day}
 }
 
-// world is one ledger in memory and a desk over it, inside a bubble whose clock both share.
-type world struct {
-	*dbtest.Memory
+// harness is one in-memory ledger and a Purger over it, inside a synctest bubble whose clock both share.
+type harness struct {
+	*storetest.Memory
 	t      *testing.T
-	desk   *retention.Desk
-	walked []retention.Walk
-	swap   func(ledger.Change) error // fails a write before it happens; may be nil
+	purger *retention.Purger
+	runs   []retention.PurgeRun
+	update func(ledger.Change) error // fails a write before it happens; may be nil
 }
 
-func (w *world) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	if w.swap != nil {
-		if err := w.swap(c); err != nil {
+func (h *harness) Update(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	if h.update != nil {
+		if err := h.update(c); err != nil {
 			return ledger.Entry{}, err
 		}
 	}
-	return w.Memory.Swap(ctx, c)
+	return h.Memory.Update(ctx, c)
 }
 
-func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+func bubble(t *testing.T, f func(t *testing.T, h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{Memory: dbtest.NewMemory(time.Now), t: t}
+		h := &harness{Memory: storetest.NewMemory(time.Now), t: t}
 		tokens := 0
-		w.desk = retention.New(retention.Options{
-			Ledger: w, Shelves: w, Keep: keep(), Every: day, Breath: 50 * time.Millisecond, Now: time.Now,
-			Token:  func() string { tokens++; return fmt.Sprint("token-", tokens) },
-			Walked: func(done retention.Walk) { w.walked = append(w.walked, done) },
-			Draw:   func() float64 { return 0.5 },
+		h.purger = retention.New(retention.Options{
+			Ledger: h, Store: h, Keep: keep(), Every: day, PagePause: 50 * time.Millisecond, Now: time.Now,
+			Token:   func() string { tokens++; return fmt.Sprint("token-", tokens) },
+			OnPurge: func(done retention.PurgeRun) { h.runs = append(h.runs, done) },
+			Random:  func() float64 { return 0.5 },
 		})
-		f(t, w)
+		f(t, h)
 	})
 }
 
-func (w *world) put(id string, state ledger.State, changes ...func(*ledger.Entry)) ledger.Entry {
-	w.t.Helper()
+func (h *harness) insert(id string, state ledger.State, changes ...func(*ledger.Entry)) ledger.Entry {
+	h.t.Helper()
 	e := ledger.Entry{
 		Identity: ledger.Identity{ReminderID: id, Type: "seat", Channel: "email"}, ContentHash: "hash", State: state,
 		Reason: ledger.ReasonAccepted, Provider: "mail", UserID: "user-7", Published: time.Now(),
@@ -78,32 +78,32 @@ func (w *world) put(id string, state ledger.State, changes ...func(*ledger.Entry
 		change(&e)
 	}
 	payload := &ledger.Payload{Recipient: "ada@example.org", Content: []byte(`{"text":"hello"}`), Metadata: []byte(`{"course":"algebra"}`)}
-	stands, err := w.Create(w.t.Context(), ledger.Change{Entry: e, Payload: payload})
+	stored, err := h.Insert(h.t.Context(), ledger.Change{Entry: e, Payload: payload})
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	return stands
+	return stored
 }
 
-func (w *world) story(id string) (ledger.Story, bool) {
-	w.t.Helper()
-	story, err := w.Story(w.t.Context(), ledger.Identity{ReminderID: id, Type: "seat", Channel: "email"})
+func (h *harness) detail(id string) (ledger.EntryDetail, bool) {
+	h.t.Helper()
+	detail, err := h.EntryDetail(h.t.Context(), ledger.Identity{ReminderID: id, Type: "seat", Channel: "email"})
 	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	return story, err == nil
+	return detail, err == nil
 }
 
-func TestWhatCameToRestIsForgottenPieceByPieceAndNothingElse(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+func TestPurge_FinalEntriesExpireStepByStepAndNothingElse(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
 		for _, state := range ledger.States() {
-			w.put(string(state), state)
+			h.insert(string(state), state)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { w.desk.Run(ctx); close(done) }()
-		born := time.Now()
-		// Day by day: what is still kept, a day after the walk that may take it.
+		go func() { h.purger.Run(ctx); close(done) }()
+		started := time.Now()
+		// What is still stored on each day; the purge run that may remove it is a day earlier.
 		for _, row := range []struct {
 			day      int
 			payloads string
@@ -115,20 +115,20 @@ func TestWhatCameToRestIsForgottenPieceByPieceAndNothingElse(t *testing.T) {
 			{32, "sending waiting unknown dead", "sending waiting unknown sent dead dropped"},
 			{89, "sending waiting unknown dead", "sending waiting unknown sent dead dropped"},
 			{92, "sending waiting unknown", "sending waiting unknown sent dead dropped"},
-			{409, "sending waiting unknown", "sending waiting unknown sent dead dropped"}, // the purge was a write
+			{409, "sending waiting unknown", "sending waiting unknown sent dead dropped"}, // purging the payload was a write
 			{413, "sending waiting unknown", "sending waiting unknown sent dead"},
 			{433, "sending waiting unknown", "sending waiting unknown dead"},
 			{493, "sending waiting unknown", "sending waiting unknown"},
 		} {
-			time.Sleep(time.Until(born.Add(time.Duration(row.day) * day)))
+			time.Sleep(time.Until(started.Add(time.Duration(row.day) * day)))
 			synctest.Wait()
 			var payloads, entries []string
 			for _, state := range ledger.States() {
-				story, kept := w.story(string(state))
+				detail, kept := h.detail(string(state))
 				if kept {
 					entries = append(entries, string(state))
 				}
-				if story.Payload != nil {
+				if detail.Payload != nil {
 					payloads = append(payloads, string(state))
 				}
 			}
@@ -141,60 +141,60 @@ func TestWhatCameToRestIsForgottenPieceByPieceAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestAWalkReachesEveryPageAndEndsWhereNothingIsOldEnough(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+func TestPurge_ReachesEveryPageAndEndsAtTheFirstYoungEntry(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
 		for n := range 1950 {
-			w.put(fmt.Sprintf("old-%04d", n), ledger.Sent)
+			h.insert(fmt.Sprintf("old-%04d", n), ledger.Sent)
 		}
 		time.Sleep(31 * day)
 		for n := range 700 {
-			w.put(fmt.Sprintf("new-%04d", n), ledger.Sent)
+			h.insert(fmt.Sprintf("new-%04d", n), ledger.Sent)
 		}
-		begun := time.Now()
-		done, err := w.desk.Walk(t.Context())
+		started := time.Now()
+		done, err := h.purger.Purge(t.Context())
 		if err != nil || done.Payloads != 1950 || done.Seen != 1950 || done.Entries != 0 {
 			t.Errorf("%+v, %v", done, err)
 		}
-		if took := time.Since(begun); took < 3*50*time.Millisecond {
-			t.Errorf("it left others no breath: %v", took)
+		if took := time.Since(started); took < 3*50*time.Millisecond {
+			t.Errorf("no pause between the pages: %v", took)
 		}
-		if again, err := w.desk.Walk(t.Context()); err != nil || again.Payloads != 0 {
+		if again, err := h.purger.Purge(t.Context()); err != nil || again.Payloads != 0 {
 			t.Errorf("again: %+v, %v", again, err)
 		}
 	})
 }
 
-func TestWhatMovesMeanwhileStays(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		dead := w.put("dead", ledger.Dead)
+func TestPurge_EntryThatChangedMeanwhileStays(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		dead := h.insert("dead", ledger.Dead)
 		time.Sleep(91 * day)
-		// A redrive puts it to work between the walk's reading and its write.
-		w.swap = func(c ledger.Change) error {
-			w.swap = nil
+		// A redrive changes the entry between the purger's load and its write.
+		h.update = func(c ledger.Change) error {
+			h.update = nil
 			next := dead
 			next.State, next.Class, next.Reason, next.Owner = ledger.Waiting, "", ledger.ReasonRedriven, ledger.OwnerLedger
 			next.Due, next.Wake = ledger.In(0), ledger.In(0)
-			_, err := w.Memory.Swap(t.Context(), ledger.Change{Entry: next})
+			_, err := h.Memory.Update(t.Context(), ledger.Change{Entry: next})
 			return err
 		}
-		done, err := w.desk.Walk(t.Context())
+		done, err := h.purger.Purge(t.Context())
 		if err != nil || done.Moved != 1 || done.Payloads != 0 {
 			t.Errorf("%+v, %v", done, err)
 		}
-		if story, _ := w.story("dead"); story.Payload == nil || story.Entry.State != ledger.Waiting {
-			t.Errorf("%+v", story)
+		if detail, _ := h.detail("dead"); detail.Payload == nil || detail.Entry.State != ledger.Waiting {
+			t.Errorf("%+v", detail)
 		}
 	})
 }
 
-func TestAnErasureTakesThePersonAndKeepsTheProof(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+func TestErase_RemovesTheUserAndKeepsTheProof(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
 		for _, state := range ledger.States() {
-			w.put(string(state), state)
+			h.insert(string(state), state)
 		}
-		other := w.put("other", ledger.Sent, func(e *ledger.Entry) { e.UserID = "user-8" })
-		act := ledger.Act{By: "ada", Role: "admin", Why: "asked to be forgotten"}
-		erased, err := w.desk.Erase(t.Context(), "user-7", act)
+		other := h.insert("other", ledger.Sent, func(e *ledger.Entry) { e.UserID = "user-8" })
+		audit := ledger.AuditEvent{Actor: "ada", Role: "admin", Reason: "asked to be forgotten"}
+		erased, err := h.purger.Erase(t.Context(), "user-7", audit)
 		if err != nil || erased != len(ledger.States()) {
 			t.Fatalf("%d, %v", erased, err)
 		}
@@ -202,73 +202,73 @@ func TestAnErasureTakesThePersonAndKeepsTheProof(t *testing.T) {
 			ledger.Sending: ledger.Sending, ledger.Waiting: ledger.Dropped, ledger.Unknown: ledger.Unknown,
 			ledger.Sent: ledger.Sent, ledger.Dead: ledger.Dropped, ledger.Dropped: ledger.Dropped,
 		} {
-			story, _ := w.story(string(state))
-			e := story.Entry
-			if e.State != want || e.UserID != "" || e.ContentHash != "" || story.Payload != nil || len(story.Acts) != 1 {
-				t.Errorf("%s: %s, user %q, hash %q, payload %v, %d acts", state, e.State, e.UserID, e.ContentHash, story.Payload, len(story.Acts))
+			detail, _ := h.detail(string(state))
+			e := detail.Entry
+			if e.State != want || e.UserID != "" || e.ContentHash != "" || detail.Payload != nil || len(detail.Audit) != 1 {
+				t.Errorf("%s: %s, user %q, hash %q, payload %v, %d audit events", state, e.State, e.UserID, e.ContentHash, detail.Payload, len(detail.Audit))
 			}
-			if e.State != ledger.Sent && e.State != ledger.Dropped && !e.CancelAsked {
+			if e.State != ledger.Sent && e.State != ledger.Dropped && !e.CancelRequested {
 				t.Errorf("%s may still be sent", state)
 			}
 			if e.State == ledger.Sent && e.Receipt == "" {
-				t.Errorf("the proof is gone")
+				t.Errorf("the receipt was removed")
 			}
 		}
-		if story, _ := w.story("other"); story.Entry != other || story.Payload == nil {
-			t.Errorf("somebody else's: %+v", story.Entry)
+		if detail, _ := h.detail("other"); detail.Entry != other || detail.Payload == nil {
+			t.Errorf("another user's entry: %+v", detail.Entry)
 		}
-		acts, err := w.Audit(t.Context(), ledger.AuditQuery{Limit: 100})
-		if err != nil || len(acts) != 1+len(ledger.States()) || !strings.Contains(fmt.Sprint(acts), "erase:user") {
-			t.Errorf("%d acts, %v", len(acts), err)
+		recorded, err := h.Audit(t.Context(), ledger.AuditQuery{Limit: 100})
+		if err != nil || len(recorded) != 1+len(ledger.States()) || !strings.Contains(fmt.Sprint(recorded), "erase:user") {
+			t.Errorf("%d audit events, %v", len(recorded), err)
 		}
-		if strings.Contains(fmt.Sprint(acts), "user-7") {
-			t.Errorf("the audit names whom it was about: %v", acts)
+		if strings.Contains(fmt.Sprint(recorded), "user-7") {
+			t.Errorf("the audit names the erased user: %v", recorded)
 		}
-		// Again there is nothing left to do, and it is recorded that it was asked for.
-		if erased, err := w.desk.Erase(t.Context(), "user-7", act); erased != 0 || err != nil {
+		// The second erasure finds nothing, and is recorded in the audit.
+		if erased, err := h.purger.Erase(t.Context(), "user-7", audit); erased != 0 || err != nil {
 			t.Errorf("again: %d, %v", erased, err)
 		}
 	})
 }
 
-func TestAnErasureThatFailsHalfWayGoesOnWhenRepeated(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+func TestErase_ContinuesWhenRepeatedAfterAFailure(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
 		for n := range 1200 {
-			w.put(fmt.Sprintf("r-%03d", n), ledger.Sent)
+			h.insert(fmt.Sprintf("r-%03d", n), ledger.Sent)
 		}
 		writes := 0
-		w.swap = func(ledger.Change) error {
+		h.update = func(ledger.Change) error {
 			if writes++; writes == 900 {
 				return errors.New("down")
 			}
 			return nil
 		}
-		act := ledger.Act{By: "ada", Role: "admin", Why: "asked"}
-		first, err := w.desk.Erase(t.Context(), "user-7", act)
+		audit := ledger.AuditEvent{Actor: "ada", Role: "admin", Reason: "asked"}
+		first, err := h.purger.Erase(t.Context(), "user-7", audit)
 		if err == nil || first != 899 {
 			t.Errorf("%d, %v", first, err)
 		}
-		second, err := w.desk.Erase(t.Context(), "user-7", act)
+		second, err := h.purger.Erase(t.Context(), "user-7", audit)
 		if err != nil || first+second != 1200 {
 			t.Errorf("%d and %d, %v", first, second, err)
 		}
 	})
 }
 
-func TestAnErasureThatCannotBeRecordedDoesNotHappen(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		e := w.put("sent", ledger.Sent)
+func TestErase_DoesNotHappenWithoutAuditEvent(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		e := h.insert("sent", ledger.Sent)
 		blocked := retention.New(retention.Options{
-			Ledger: w, Shelves: w, Keep: keep(), Now: time.Now, Token: func() string { return "taken" },
+			Ledger: h, Store: h, Keep: keep(), Now: time.Now, Token: func() string { return "taken" },
 		})
-		if err := w.Record(t.Context(), ledger.Act{ID: "taken"}); err != nil {
+		if err := h.RecordAudit(t.Context(), ledger.AuditEvent{ID: "taken"}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := blocked.Erase(t.Context(), "user-7", ledger.Act{By: "ada"}); err == nil {
+		if _, err := blocked.Erase(t.Context(), "user-7", ledger.AuditEvent{Actor: "ada"}); err == nil {
 			t.Error("no error")
 		}
-		if story, _ := w.story("sent"); story.Entry != e || story.Payload == nil {
-			t.Errorf("%+v", story.Entry)
+		if detail, _ := h.detail("sent"); detail.Entry != e || detail.Payload == nil {
+			t.Errorf("%+v", detail.Entry)
 		}
 	})
 }

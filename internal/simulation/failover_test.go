@@ -7,112 +7,112 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
+	"github.com/sendonce/sendonce/db/storetest"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// primary is the database of an epoch. One in memory keeps a journal, so that the next one can be behind it.
+// primary is the database of one epoch. The memory store keeps a journal, so that the next primary can lag behind
+// it.
 type primary struct {
-	dbtest.Store
-	epoch   int
-	follows bool // another may come after it
-	mu      sync.Mutex
-	journal []written
+	storetest.Store
+	epoch     int
+	journaled bool // another primary may follow
+	mu        sync.Mutex
+	journal   []commitRecord
 }
 
-// written is one commit, as it can be made again.
-type written struct {
+// commitRecord is one commit that can be replayed.
+type commitRecord struct {
 	at time.Time // by the ledger's clock
 	ledger.Identity
-	again func(dbtest.Store)
+	replay func(storetest.Store)
 }
 
 // begin makes a store the first primary.
-func (w *world) begin(s dbtest.Store) {
+func (sim *simulation) begin(s storetest.Store) {
 	p := &primary{Store: s}
-	if _, inMemory := s.(*dbtest.Memory); inMemory && w.forgetful {
-		p.follows = true
+	if _, inMemory := s.(*storetest.Memory); inMemory && sim.losesCommits {
+		p.journaled = true
 	}
-	w.ledger.Store(p)
+	sim.ledger.Store(p)
 }
 
-func (w *world) store() dbtest.Store { return w.ledger.Load().Store }
+func (sim *simulation) store() storetest.Store { return sim.ledger.Load().Store }
 
-// commit makes a write, and keeps it for a standby.
-func commit[T any](ctx context.Context, w *world, id ledger.Identity, write func(context.Context, dbtest.Store) (T, error)) (T, error) {
-	p := w.ledger.Load()
+// commit executes a write, and records it for a standby.
+func commit[T any](ctx context.Context, sim *simulation, id ledger.Identity, write func(context.Context, storetest.Store) (T, error)) (T, error) {
+	p := sim.ledger.Load()
 	done, err := write(ctx, p.Store)
-	if err == nil && p.follows {
+	if err == nil && p.journaled {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.journal = append(p.journal, written{w.now(), id, func(s dbtest.Store) { _, _ = write(context.Background(), s) }})
+		p.journal = append(p.journal, commitRecord{sim.now(), id, func(s storetest.Store) { _, _ = write(context.Background(), s) }})
 	}
 	return done, err
 }
 
-// fallBack promotes a standby that has not got the last commits yet. What they promised is not owed any
-// more, but what they sent stays sent.
-func (w *world) fallBack(behind time.Duration) {
-	w.writing.Lock()
-	defer w.writing.Unlock()
-	old := w.ledger.Load()
+// failOver promotes a standby that lacks the last commits. The promises of the lost commits no longer hold, but
+// what was sent stays sent.
+func (sim *simulation) failOver(behind time.Duration) {
+	sim.writeMu.Lock()
+	defer sim.writeMu.Unlock()
+	old := sim.ledger.Load()
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	cut := w.now().Add(-behind)
+	cut := sim.now().Add(-behind)
 	var at time.Time
-	memory := dbtest.NewMemory(func() time.Time {
+	memory := storetest.NewMemory(func() time.Time {
 		if at.IsZero() {
-			return w.now()
+			return sim.now()
 		}
 		return at
 	})
-	next := &primary{Store: memory, epoch: old.epoch + 1, follows: true}
+	next := &primary{Store: memory, epoch: old.epoch + 1, journaled: true}
 	for _, commit := range old.journal {
 		if commit.at.After(cut) {
-			w.forgets(commit)
+			sim.loseCommit(commit)
 			continue
 		}
 		at = commit.at
-		commit.again(memory)
+		commit.replay(memory)
 		next.journal = append(next.journal, commit)
 	}
 	at = time.Time{}
-	memory.Move(fmt.Sprint(next.epoch))
-	w.mu.Lock()
-	w.fellBack = time.Now()
-	w.mu.Unlock()
-	w.ledger.Store(next)
+	memory.SetEpoch(fmt.Sprint(next.epoch))
+	sim.mu.Lock()
+	sim.commitsLostAt = time.Now()
+	sim.mu.Unlock()
+	sim.ledger.Store(next)
 }
 
-// forgets takes back what a commit promised.
-func (w *world) forgets(commit written) {
+// loseCommit withdraws what a lost commit promised.
+func (sim *simulation) loseCommit(commit commitRecord) {
 	id := commit.Identity
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.forgotten[id] {
-		w.forgotten[id] = true
-		w.tally.counted[forgotten]++
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	if !sim.lostCommits[id] {
+		sim.lostCommits[id] = true
+		sim.tally.counts[remindersWithLostCommits]++
 	}
-	delete(w.acked, id)
-	delete(w.barred, id)
-	delete(w.dropped, id)
-	delete(w.proven, id)
-	delete(w.erased, id)
+	delete(sim.acked, id)
+	delete(sim.inFlightAtCancel, id)
+	delete(sim.droppedAt, id)
+	delete(sim.reportedSent, id)
+	delete(sim.holderAtErasure, id)
 }
 
-// lately tells whether a reminder's last commits were forgotten so short a time ago that somebody may be
-// at work on the strength of them.
-func (w *world) lately(id ledger.Identity) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.forgotten[id] && time.Since(w.fellBack) <= 2*lease
+// recentlyLost reports whether a reminder's last commits were lost so recently that a task may still act on them.
+func (sim *simulation) recentlyLost(id ledger.Identity) bool {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	return sim.lostCommits[id] && time.Since(sim.commitsLostAt) <= 2*lease
 }
 
-// elsewhere tells whether a reminder was sent by one provider, forgotten, and then led to another: nothing
-// that is left says where a repeat would be harmless.
-func (w *world) elsewhere(id ledger.Identity) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	sent := w.sends[id]
-	return w.forgotten[id] && slices.ContainsFunc(sent, func(s send) bool { return s.account != sent[0].account })
+// sentByTwoProviders reports whether a reminder was sent by one provider, lost in a failover, and then routed to
+// another provider: the ledger cannot know then where a repeat would be harmless.
+func (sim *simulation) sentByTwoProviders(id ledger.Identity) bool {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sent := sim.sends[id]
+	return sim.lostCommits[id] && slices.ContainsFunc(sent, func(s send) bool { return s.fingerprint != sent[0].fingerprint })
 }

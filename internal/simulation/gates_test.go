@@ -6,57 +6,59 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
+	"github.com/sendonce/sendonce/db/storetest"
 	"github.com/sendonce/sendonce/internal/ledger"
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-func TestAProbeThatIsNotMadeOpensNoGateThatSomebodyClosedSince(t *testing.T) {
+func TestPool_ProbeNotMadeLeavesALaterClosedGateClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := dbtest.NewMemory(time.Now)
+		m := storetest.NewMemory(time.Now)
 		closeGate(m, "a", outcome, time.Second, 2)
-		q := newQuiet(t, m, nil, 2, &outlet{name: "a"})
-		q.look()
+		h := newHarness(t, m, nil, 2, &fakeProvider{name: "a"})
+		h.refreshGates()
 		time.Sleep(2 * time.Second)
-		slot, done := q.fleet.Take(context.Background(), "a")
+		slot, done := h.pool.Acquire(context.Background(), "a")
 		if !slot.Held {
 			t.Fatalf("%+v", slot)
 		}
 		closeGate(m, "a", ops, 24*time.Hour, 2)
-		q.look()
+		h.refreshGates()
 		done(ledger.Outcome{Result: ledger.ResultNotCalled}, 0)
 		gates, now, _ := m.Gates(context.Background())
-		if gates[0].By != ops || gates[0].View(now).Open {
-			t.Errorf("closed by a person for a day, and now %+v", gates[0])
+		if gates[0].Actor != ops || gates[0].Status(now).Open {
+			t.Errorf("closed by an operator for a day, but now %+v", gates[0])
 		}
 	})
 }
 
-func TestAReplicaThatHasJustStartedDoesNotCallThroughAClosedGate(t *testing.T) {
+func TestPool_NewReplicaDoesNotCallThroughAClosedGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := dbtest.NewMemory(time.Now)
+		m := storetest.NewMemory(time.Now)
 		closeGate(m, "a", ops, 24*time.Hour, 0)
-		q := newQuiet(t, m, nil, 2, &outlet{name: "a"})
-		if slot, _ := q.fleet.Take(context.Background(), "a"); slot.Held {
-			t.Error("a slot at a provider that a person has closed")
+		h := newHarness(t, m, nil, 2, &fakeProvider{name: "a"})
+		if slot, _ := h.pool.Acquire(context.Background(), "a"); slot.Held {
+			t.Error("a slot at a gate that an operator has closed")
 		}
 	})
 }
 
-// broken are gates behind a driver that panics.
-type broken struct{ *dbtest.Memory }
+// panickingGates is a store whose driver panics when a gate is updated.
+type panickingGates struct{ *storetest.Memory }
 
-func (broken) SwapGate(context.Context, ledger.Gate) (ledger.Gate, error) { panic("a driver's own") }
+func (panickingGates) UpdateGate(context.Context, ledger.Gate) (ledger.Gate, error) {
+	panic("driver")
+}
 
-func TestAPanicAtTheGateCostsNoPlace(t *testing.T) {
+func TestPool_PanicWhileUpdatingAGateLosesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := dbtest.NewMemory(time.Now)
+		m := storetest.NewMemory(time.Now)
 		closeGate(m, "a", outcome, time.Second, 1)
-		f, err := provider.NewFleet(broken{m}, provider.Options{Rules: ledger.DefaultGateRules(lease)}, provider.Lane{Provider: &outlet{name: "a"}, Concurrency: 1})
+		f, err := provider.NewPool(panickingGates{m}, provider.Options{Rules: ledger.DefaultGateRules(lease)}, provider.Limits{Provider: &fakeProvider{name: "a"}, Concurrency: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Look(context.Background()); err != nil {
+		if err := f.Refresh(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
@@ -66,30 +68,30 @@ func TestAPanicAtTheGateCostsNoPlace(t *testing.T) {
 					t.Error("the driver did not panic")
 				}
 			}()
-			f.Take(context.Background(), "a")
+			f.Acquire(context.Background(), "a")
 		}()
 		if n := f.Status()[0].InFlight; n != 0 {
-			t.Errorf("%d places lost", n)
+			t.Errorf("%d slots lost", n)
 		}
 	})
 }
 
-// counting are slots that count how often they are given back.
-type counting struct{ taken, given int }
+// countingSlots counts how often its slots are released.
+type countingSlots struct{ acquired, released int }
 
-func (c *counting) Take(_ context.Context, p string) (ledger.Slot, func(ledger.Outcome, time.Duration) time.Duration) {
-	c.taken++
-	return ledger.Slot{Provider: p, Held: true}, func(ledger.Outcome, time.Duration) time.Duration { c.given++; return 0 }
+func (c *countingSlots) Acquire(_ context.Context, p string) (ledger.Slot, func(ledger.Outcome, time.Duration) time.Duration) {
+	c.acquired++
+	return ledger.Slot{Provider: p, Held: true}, func(ledger.Outcome, time.Duration) time.Duration { c.released++; return 0 }
 }
 
-func TestASlotIsGivenBackOnce(t *testing.T) {
+func TestDeliver_ReleasesItsSlotOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuiet(t, dbtest.NewMemory(time.Now), map[string]string{"email": "a"}, 2, &outlet{name: "a"})
-		c := &counting{}
-		q.desk.Slots = c
-		q.push("queue", aReminder)
-		if c.taken != 1 || c.given != 1 {
-			t.Errorf("taken %d times, given back %d times", c.taken, c.given)
+		h := newHarness(t, storetest.NewMemory(time.Now), map[string]string{"email": "a"}, 2, &fakeProvider{name: "a"})
+		c := &countingSlots{}
+		h.deliverer.Slots = c
+		h.push("queue", reminder1)
+		if c.acquired != 1 || c.released != 1 {
+			t.Errorf("acquired %d times, released %d times", c.acquired, c.released)
 		}
 	})
 }

@@ -14,50 +14,50 @@ import (
 	"time"
 )
 
-// asPart names the file in which a process that runs a part of a range leaves its figures.
-const asPart = "SENDONCE_SIMULATION_PART"
+// partFileEnv names the file to which a process that runs a part of a range writes its counts.
+const partFileEnv = "SENDONCE_SIMULATION_PART"
 
-// Seeds of a part: enough to be worth a process, and so few that all processors end at about the same time.
+// The seeds of a part: enough to be worth a process, and so few that all processors end at about the same time.
 const (
 	smallestPart = 25
 	largestPart  = 250
 )
 
-// part is a tally as it goes from one process to another.
+// part is a tally as it is passed between processes.
 type part struct {
-	Runs    int
-	Broken  []uint64
-	Fired   map[fault]int
-	Counted map[figure]int
-	Time    time.Duration
+	Runs   int
+	Failed []uint64
+	Faults map[fault]int
+	Counts map[metric]int
+	Time   time.Duration
 }
 
-func (a *tally) part() part { return part{a.runs, a.broken, a.fired, a.counted, a.time} }
+func (sum *tally) part() part { return part{sum.runs, sum.failed, sum.faults, sum.counts, sum.time} }
 
 func (p part) tally() tally {
-	return tally{runs: p.Runs, broken: p.Broken, fired: p.Fired, counted: p.Counted, time: p.Time}
+	return tally{runs: p.Runs, failed: p.Failed, faults: p.Faults, counts: p.Counts, time: p.Time}
 }
 
-// inProcesses runs a range part by part, several at once. A seed has the same history as in one process.
-func inProcesses(t *testing.T, asked string, from, count uint64) {
+// runInProcesses runs a range part by part, several parts at once. A seed has the same history as in one process.
+func runInProcesses(t *testing.T, flagName string, from, count uint64) {
 	var (
-		begun, told = time.Now(), time.Now()
-		size        = min(max(count/uint64(8*runtime.NumCPU()), smallestPart), largestPart)
-		dir         = t.TempDir()
-		mu          sync.Mutex // guards what follows
-		sum         = newTally()
-		next        = from
-		done        uint64
-		failed      int
-		out         bool // of time
+		started, logged = time.Now(), time.Now()
+		size            = min(max(count/uint64(8*runtime.NumCPU()), smallestPart), largestPart)
+		dir             = t.TempDir()
+		mu              sync.Mutex // guards the fields below
+		sum             = newTally()
+		next            = from
+		done            uint64
+		failed          int
+		timedOut        bool
 	)
 	limit, limited := t.Deadline()
-	// take gives the next part, unless that is enough.
+	// take returns the next part, unless the run is to end.
 	take := func() (at, seeds uint64, more bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		out = out || limited && time.Until(limit) < 2*stopBefore
-		if next == from+count || failed >= patience || out {
+		timedOut = timedOut || limited && time.Until(limit) < 2*stopBefore
+		if next == from+count || failed >= maxFailures || timedOut {
 			return 0, 0, false
 		}
 		at, seeds = next, min(size, from+count-next)
@@ -68,17 +68,17 @@ func inProcesses(t *testing.T, asked string, from, count uint64) {
 	for range runtime.NumCPU() {
 		all.Go(func() {
 			for at, seeds, more := take(); more; at, seeds, more = take() {
-				figures, said, err := runPart(t, filepath.Join(dir, fmt.Sprint(at)), asked, at, seeds)
+				counts, output, err := runPart(t, filepath.Join(dir, fmt.Sprint(at)), flagName, at, seeds)
 				mu.Lock()
 				if err != nil {
 					failed++
-					t.Errorf("seeds %d to %d: %v\n%s", at, at+seeds-1, err, said)
+					t.Errorf("seeds %d to %d: %v\n%s", at, at+seeds-1, err, output)
 				}
-				sum.add(figures.tally())
-				if done += seeds; time.Since(told) > tellEvery {
-					told = time.Now()
-					t.Logf("%d of %d seeds in %v, %d parts failed; when those that run have ended, the rest: %s",
-						done, count, time.Since(begun).Round(time.Second), failed, goOn(asked, next, from+count))
+				sum.add(counts.tally())
+				if done += seeds; time.Since(logged) > logInterval {
+					logged = time.Now()
+					t.Logf("%d of %d seeds in %v, %d parts failed; after the running parts, the rest: %s",
+						done, count, time.Since(started).Round(time.Second), failed, resumeFlags(flagName, next, from+count))
 				}
 				mu.Unlock()
 			}
@@ -86,38 +86,38 @@ func inProcesses(t *testing.T, asked string, from, count uint64) {
 	}
 	all.Wait()
 	switch {
-	case failed >= patience:
-		t.Fatalf("that is enough. The rest: %s", goOn(asked, next, from+count))
-	case out && next < from+count:
-		t.Fatalf("out of time. Go on with %s, and give it more by -timeout, or all by -timeout=0\n%s", goOn(asked, next, from+count), &sum)
+	case failed >= maxFailures:
+		t.Fatalf("too many failures; the rest: %s", resumeFlags(flagName, next, from+count))
+	case timedOut && next < from+count:
+		t.Fatalf("out of time. Resume with %s, and a longer -timeout, or -timeout=0 for none\n%s", resumeFlags(flagName, next, from+count), &sum)
 	}
-	sum.report(t, from, count, begun)
+	sum.report(t, from, count, started)
 }
 
-// runPart runs a part in a process of its own. It has one processor, as every bubble has.
-func runPart(t *testing.T, file, asked string, from, count uint64) (figures part, said []byte, err error) {
+// runPart runs a part in a process of its own, with one processor, as every bubble has.
+func runPart(t *testing.T, file, flagName string, from, count uint64) (counts part, output []byte, err error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	args := []string{
 		"-test.run=^" + t.Name() + "$", "-test.timeout=0",
-		fmt.Sprintf("-simulation.first=%d", from), fmt.Sprintf("-%s=%d", asked, count), fmt.Sprintf("-simulation.forgetful=%t", *forget),
+		fmt.Sprintf("-simulation.first=%d", from), fmt.Sprintf("-%s=%d", flagName, count), fmt.Sprintf("-simulation.forgetful=%t", *forgetfulFlag),
 	}
 	if limit, limited := t.Deadline(); limited {
 		args[1] = "-test.timeout=" + max(time.Until(limit)-stopBefore/2, time.Second).String()
 	}
-	self, err := os.Executable()
+	executable, err := os.Executable()
 	if err != nil {
 		return part{}, nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env = append(os.Environ(), asPart+"="+file, "GOMAXPROCS=1")
-	said, err = cmd.CombinedOutput()
-	raw, lost := os.ReadFile(file)
-	if lost == nil {
-		lost = json.Unmarshal(raw, &figures)
+	cmd := exec.CommandContext(ctx, executable, args...)
+	cmd.Env = append(os.Environ(), partFileEnv+"="+file, "GOMAXPROCS=1")
+	output, err = cmd.CombinedOutput()
+	raw, readErr := os.ReadFile(file)
+	if readErr == nil {
+		readErr = json.Unmarshal(raw, &counts)
 	}
 	if err == nil {
-		err = lost
+		err = readErr
 	}
-	return figures, bytes.TrimSpace(said), err
+	return counts, bytes.TrimSpace(output), err
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// account is a provider's own memory: what it really carried on. A changed fingerprint is another account.
-type account struct {
-	w        *world
+// simProvider is one account at a provider, and records what it really accepted. A changed fingerprint is another
+// account.
+type simProvider struct {
+	sim      *simulation
 	route    ledger.Route
-	luck     *dice
-	lag      time.Duration // how long it does not know what it took, when it is asked
+	rnd      *randSource
+	lag      time.Duration // how long lookups do not find a message that it accepted
 	mu       sync.Mutex
 	accepted map[string]acceptance
 }
@@ -24,211 +25,211 @@ type acceptance struct {
 	receipt string
 }
 
-// take carries a shipment on, or knows it again where the contract says so: a key is judged by when its
-// request came in.
-func (a *account) take(s ledger.Shipment, came time.Time) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	known, ok := a.accepted[s.SendKey]
-	if ok && a.route.Contract.Kind == ledger.Idempotent && came.Sub(known.at) < a.route.Contract.Window {
+// accept accepts a shipment, or recognises a repeat where the contract says so. A key's age is judged by when its
+// request arrived.
+func (p *simProvider) accept(s ledger.Shipment, received time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, ok := p.accepted[s.SendKey]
+	if ok && p.route.Contract.Kind == ledger.ContractIdempotent && received.Sub(known.at) < p.route.Contract.Window {
 		return known.receipt
 	}
-	n := a.w.sent(s.Identity, a.route.Fingerprint)
-	got := acceptance{time.Now(), fmt.Sprintf("%s-%s-%d", a.route.Fingerprint, s.ReminderID, n)}
-	a.accepted[s.SendKey] = got
-	a.w.background.Go(func() { a.reports(s.Identity, got.receipt, n) })
+	n := p.sim.recordSend(s.Identity, p.route.Fingerprint)
+	got := acceptance{time.Now(), fmt.Sprintf("%s-%s-%d", p.route.Fingerprint, s.ReminderID, n)}
+	p.accepted[s.SendKey] = got
+	p.sim.background.Go(func() { p.sendStatusEvents(s.Identity, got.receipt, n) })
 	return got.receipt
 }
 
-// mood is what a provider does with one call.
-type mood int
+// behavior is what a provider does with one call.
+type behavior int
 
-// Moods. Those before refuses take their time.
+// The behaviors. Those before refuses are delayed.
 const (
-	accepts mood = iota
-	losesItsAnswer
-	neverAnswers
+	accepts behavior = iota
+	acceptsResponseLost
+	acceptsNeverResponds
 	acceptsLater
-	unreadable
-	silent
+	acceptsWithoutReceipt
+	neverResponds
 	refuses
-	gone
+	recipientGone
 	throttles
-	wrongPassword
+	badCredentials
 	panics
-	panicsPastTheWire
-	hangsUp
+	acceptsAndPanics
+	closesConnection
 	unreachable
-	moods
+	behaviors
 )
 
-func (m mood) fault() fault {
+func (b behavior) fault() fault {
 	return fault("a provider " + []string{
-		"accepts", "accepts, and its answer is lost", "accepts, and never answers", "accepts after the call is over",
-		"accepts, and its receipt cannot be read", "is silent, and took nothing", "refuses the content",
-		"refuses the recipient", "throttles", "refuses our password", "panics before the wire", "panics past the wire",
-		"hangs up, and took nothing", "cannot be reached",
-	}[m])
+		"accepts", "accepts, and its response is lost", "accepts, and never responds", "accepts after the call has ended",
+		"accepts, and its receipt cannot be read", "accepts nothing, and never responds", "refuses the content",
+		"refuses the recipient", "throttles", "refuses the credentials", "panics before the call", "accepts, and the adapter panics",
+		"accepts nothing, and closes the connection", "is unreachable",
+	}[b])
 }
 
-// turn is what becomes of one call.
-type turn struct {
-	mood
-	delay     time.Duration // before the provider does anything
-	late      time.Duration // how long a reminder lies in its queue, or how long it wants to be left alone
-	cancelled bool          // somebody cancels while the call is on the wire
+// callPlan is what happens to one call.
+type callPlan struct {
+	behavior
+	delay     time.Duration // before the provider acts
+	late      time.Duration // how long a message stays in the provider's queue, or the Retry-After
+	cancelled bool          // somebody cancels the reminder during the call
 }
 
-// turn draws; while there is no trouble, every call is accepted.
-func (w *world) turn(luck *dice, id ledger.Identity) (t turn) {
-	if !w.trouble.Load() {
-		return turn{}
+// planCall draws what happens to one call. Once no more faults are injected, every call is accepted.
+func (sim *simulation) planCall(rnd *randSource, id ledger.Identity) (t callPlan) {
+	if !sim.faulty.Load() {
+		return callPlan{}
 	}
 	total := 0
-	for _, weight := range w.moods {
+	for _, weight := range sim.weights {
 		total += weight
 	}
-	roll := luck.roll(total)
-	for roll >= w.moods[t.mood] {
-		roll -= w.moods[t.mood]
-		t.mood++
+	roll := rnd.intN(total)
+	for roll >= sim.weights[t.behavior] {
+		roll -= sim.weights[t.behavior]
+		t.behavior++
 	}
-	w.fire(t.fault(), id.ReminderID)
-	if t.mood < refuses {
-		t.delay = luck.upTo([]time.Duration{2, 2_000, 27_000}[luck.roll(3)] * time.Millisecond)
+	sim.record(t.fault(), id.ReminderID)
+	if t.behavior < refuses {
+		t.delay = rnd.upTo([]time.Duration{2, 2_000, 27_000}[rnd.intN(3)] * time.Millisecond)
 	}
-	t.late = luck.upTo(30 * time.Second)
-	t.cancelled = luck.roll(8) == 0
+	t.late = rnd.upTo(30 * time.Second)
+	t.cancelled = rnd.intN(8) == 0
 	return t
 }
 
 // Route implements [provider.Provider].
-func (a *account) Route() ledger.Route { return a.route }
+func (p *simProvider) Route() ledger.Route { return p.route }
 
 // Send implements [provider.Provider].
-func (a *account) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
-	luck, came := a.w.luckOf[s.Identity], time.Now()
-	t := a.w.turn(luck, s.Identity)
-	a.w.called(s, a.route)
+func (p *simProvider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
+	rnd, received := p.sim.rndOf[s.Identity], time.Now()
+	t := p.sim.planCall(rnd, s.Identity)
+	p.sim.checkCall(s, p.route)
 	if t.cancelled {
-		a.w.background.Go(func() { a.w.cancel(s.Identity, a.w.pick(luck)) })
+		p.sim.background.Go(func() { p.sim.cancel(s.Identity, p.sim.pickReplica(rnd)) })
 	}
 	if t.delay > 0 {
 		select {
 		case <-time.After(t.delay):
 		case <-ctx.Done():
-			return ledger.Outcome{Cause: "timeout"} // nothing was taken, but nobody knows
+			return ledger.Outcome{Cause: "timeout"} // nothing was accepted, but the caller cannot know
 		}
 	}
-	switch t.mood {
+	switch t.behavior {
 	case accepts:
-		return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: a.take(s, came)}
-	case losesItsAnswer:
-		a.take(s, came)
+		return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: p.accept(s, received)}
+	case acceptsResponseLost:
+		p.accept(s, received)
 		return ledger.Outcome{Cause: "reset"}
-	case neverAnswers:
-		a.take(s, came)
+	case acceptsNeverResponds:
+		p.accept(s, received)
 		<-ctx.Done()
 		return ledger.Outcome{Cause: "timeout"}
-	case acceptsLater: // it lies in a queue of theirs past the deadline
+	case acceptsLater: // it stays in the provider's queue past the deadline
 		<-ctx.Done()
-		a.w.background.Go(func() { time.Sleep(t.late); a.take(s, came) })
+		p.sim.background.Go(func() { time.Sleep(t.late); p.accept(s, received) })
 		return ledger.Outcome{Cause: "timeout"}
-	case unreadable:
-		a.take(s, came)
+	case acceptsWithoutReceipt:
+		p.accept(s, received)
 		return ledger.Outcome{Result: ledger.ResultAccepted}
-	case silent:
+	case neverResponds:
 		<-ctx.Done()
 		return ledger.Outcome{Cause: "timeout"}
 	case refuses:
 		return ledger.Outcome{Result: ledger.ResultRefused}
-	case gone:
+	case recipientGone:
 		return ledger.Outcome{Result: ledger.ResultGone}
 	case throttles:
 		return ledger.Outcome{Result: ledger.ResultThrottled, RetryAfter: t.late}
-	case wrongPassword:
+	case badCredentials:
 		return ledger.Outcome{Result: ledger.ResultCredentials}
 	case panics:
-		panic("an adapter's own")
-	case panicsPastTheWire:
-		a.take(s, came)
-		panic("an adapter's own, past the wire")
-	case hangsUp:
+		panic("adapter")
+	case acceptsAndPanics:
+		p.accept(s, received)
+		panic("adapter, after the call")
+	case closesConnection:
 		return ledger.Outcome{Cause: "eof"}
 	default:
 		return ledger.Outcome{Result: ledger.ResultUnreachable}
 	}
 }
 
-// Ask implements [provider.Asker]: by its contract a provider never says "found" of what it did not take.
-// What it took it may not know yet, or deny; and it may not answer.
-func (a *account) Ask(ctx context.Context, key string) (ledger.Finding, ledger.Outcome) {
-	a.w.count(questions, 1)
-	troubled := a.w.trouble.Load()
-	if troubled {
-		time.Sleep(a.luck.upTo([]time.Duration{time.Second, 12 * time.Second}[a.luck.roll(2)]))
+// Lookup implements [provider.Looker]. By its contract a provider never answers "found" for a message that it did
+// not accept. For one that it accepted it may answer "not found", or not answer.
+func (p *simProvider) Lookup(ctx context.Context, key string) (ledger.LookupResult, ledger.Outcome) {
+	p.sim.count(lookups, 1)
+	faulty := p.sim.faulty.Load()
+	if faulty {
+		time.Sleep(p.rnd.upTo([]time.Duration{time.Second, 12 * time.Second}[p.rnd.intN(2)]))
 	}
-	a.mu.Lock()
-	known, took := a.accepted[key]
-	a.mu.Unlock()
-	fresh := took && time.Since(known.at) < a.lag
+	p.mu.Lock()
+	known, took := p.accepted[key]
+	p.mu.Unlock()
+	fresh := took && time.Since(known.at) < p.lag
 	switch {
-	case ctx.Err() != nil, troubled && a.luck.roll(6) == 0:
-		a.w.fire(mute, a.route.Fingerprint)
-		return ledger.Unanswered, ledger.Outcome{Cause: "timeout"}
-	case fresh, took && troubled && a.luck.roll(8) == 0:
-		a.w.fire(denies, a.route.Fingerprint)
-		return ledger.NotFound, ledger.Outcome{Cause: "status", Status: 404}
+	case ctx.Err() != nil, faulty && p.rnd.intN(6) == 0:
+		p.sim.record(lookupUnanswered, p.route.Fingerprint)
+		return ledger.LookupUnanswered, ledger.Outcome{Cause: "timeout"}
+	case fresh, took && faulty && p.rnd.intN(8) == 0:
+		p.sim.record(lookupDenied, p.route.Fingerprint)
+		return ledger.LookupNotFound, ledger.Outcome{Cause: "status", Status: 404}
 	case !took:
-		return ledger.NotFound, ledger.Outcome{Cause: "status", Status: 404}
-	case a.luck.roll(8) == 0:
-		return ledger.Found, ledger.Outcome{Status: 200} // and its receipt cannot be read
+		return ledger.LookupNotFound, ledger.Outcome{Cause: "status", Status: 404}
+	case p.rnd.intN(8) == 0:
+		return ledger.LookupFound, ledger.Outcome{Status: 200} // without a receipt
 	default:
-		return ledger.Found, ledger.Outcome{Status: 200, Receipt: known.receipt}
+		return ledger.LookupFound, ledger.Outcome{Status: 200, Receipt: known.receipt}
 	}
 }
 
-// reports tells what became of a reminder, if this provider does: that it took it, and later what it met,
-// some of it twice, and each until somebody has recorded it.
-func (a *account) reports(id ledger.Identity, receipt string, n int) {
-	luck := a.w.dice(aReporter + 100*n + int(id.SendKey()[0]) + 256*int(id.SendKey()[1]))
-	if luck.roll(3) > 0 {
+// sendStatusEvents sends status events about a reminder, if this provider sends any: that it was accepted, and what
+// happened to it later. Some are sent twice, and each until a replica has recorded it.
+func (p *simProvider) sendStatusEvents(id ledger.Identity, receipt string, n int) {
+	rnd := p.sim.rand(statusActor + 100*n + int(id.SendKey()[0]) + 256*int(id.SendKey()[1]))
+	if rnd.intN(3) > 0 {
 		return
 	}
-	time.Sleep(luck.upTo(90 * time.Second))
-	kinds := []ledger.ReportKind{ledger.ReportAccepted, ledger.ReportKinds()[1+luck.roll(4)]}
-	for _, kind := range kinds[luck.roll(2):] {
-		report := ledger.Report{
-			Identity: id, Kind: kind, Provider: a.route.Provider, Message: fmt.Sprintf("%s-%s", receipt, kind),
+	time.Sleep(rnd.upTo(90 * time.Second))
+	kinds := []ledger.StatusKind{ledger.StatusAccepted, ledger.StatusKinds()[1+rnd.intN(4)]}
+	for _, kind := range kinds[rnd.intN(2):] {
+		report := ledger.StatusEvent{
+			Identity: id, Kind: kind, Provider: p.route.Provider, MessageID: fmt.Sprintf("%s-%s", receipt, kind),
 			Receipt: receipt, At: time.Now(),
 		}
 		for tries := 6; tries > 0; tries-- {
-			if a.w.reported(luck, report) && luck.roll(4) > 0 {
+			if p.sim.reported(rnd, report) && rnd.intN(4) > 0 {
 				break
 			}
-			a.w.fire(again, id.ReminderID)
-			time.Sleep(time.Second + luck.upTo(15*time.Second))
+			p.sim.record(eventRepeated, id.ReminderID)
+			time.Sleep(time.Second + rnd.upTo(15*time.Second))
 		}
-		time.Sleep(luck.upTo(30 * time.Second))
+		time.Sleep(rnd.upTo(30 * time.Second))
 	}
 }
 
-// reported brings a report to a replica, and tells whether it was taken.
-func (w *world) reported(luck *dice, report ledger.Report) (taken bool) {
-	r := w.pick(luck)
-	w.patiently(r, func() {
-		news, err := r.sweep.Hear(context.Background(), report)
+// reported sends a status event to a replica, and reports whether it was taken.
+func (sim *simulation) reported(rnd *randSource, report ledger.StatusEvent) (taken bool) {
+	r := sim.pickReplica(rnd)
+	sim.withTimeout(r, func() {
+		recorded, err := r.reconciler.RecordStatus(context.Background(), report)
 		if err != nil || r.crashed.Load() {
 			return
 		}
 		taken = true
-		proof := report.Kind == ledger.ReportAccepted || report.Kind == ledger.ReportDelivered
-		if news {
-			w.fire(map[bool]fault{true: proves, false: bounces}[proof], report.ReminderID)
+		proof := report.Kind == ledger.StatusAccepted || report.Kind == ledger.StatusDelivered
+		if recorded {
+			sim.record(map[bool]fault{true: reportedAccepted, false: reportedFailed}[proof], report.ReminderID)
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.proven[report.Identity] = (w.proven[report.Identity] || proof) && !w.forgotten[report.Identity]
+		sim.mu.Lock()
+		defer sim.mu.Unlock()
+		sim.reportedSent[report.Identity] = (sim.reportedSent[report.Identity] || proof) && !sim.lostCommits[report.Identity]
 	})
 	return taken
 }

@@ -2,5 +2,5 @@
 
 package simulation_test
 
-// ordinary is how many seeds run where nobody says how many: the detector takes ten times as long.
-const ordinary = 250
+// defaultSeeds is how many seeds run by default: the race detector takes ten times as long.
+const defaultSeeds = 250

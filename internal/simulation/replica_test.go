@@ -18,238 +18,241 @@ import (
 )
 
 const (
-	lease    = 30 * time.Second
-	margin   = 3 * time.Second
-	takeover = 2 * time.Minute
-	deadline = 20 * time.Minute
-	forgets  = time.Minute // how long before a failover commits may be forgotten
+	lease          = 30 * time.Second
+	margin         = 3 * time.Second
+	takeoverAfter  = 2 * time.Minute
+	deadline       = 20 * time.Minute
+	failoverWindow = time.Minute // how long before a failover commits may be lost
 )
 
-// replica is one life of one process, with a ledger that it reaches through trouble.
+// replica is one life of one process. Faults are injected between it and the ledger.
 type replica struct {
-	w       *world
-	name    string
-	luck    *dice
-	desk    *deliver.Desk
-	sweep   *reconcile.Desk
-	redrive *redrive.Desk
-	keep    *retention.Desk
-	fleet   *provider.Fleet
-	worker  sync.WaitGroup
-	stop    context.CancelFunc
-	looked  atomic.Bool // it has read the gates
-	crashed atomic.Bool
-	gaveUp  atomic.Bool // an outcome could not be recorded for so long that it was left to the lease
+	sim          *simulation
+	name         string
+	rnd          *randSource
+	deliverer    *deliver.Deliverer
+	reconciler   *reconcile.Reconciler
+	redriver     *redrive.Redriver
+	purger       *retention.Purger
+	pool         *provider.Pool
+	worker       sync.WaitGroup
+	stop         context.CancelFunc
+	gatesRead    atomic.Bool // it has loaded the gates
+	crashed      atomic.Bool
+	settleFailed atomic.Bool // recording an outcome failed for so long that the lease was left to expire
 }
 
-func (w *world) start(p plan) *replica {
-	life := len(w.everybody) + 1
-	r := &replica{w: w, name: fmt.Sprintf("d%d", life), luck: w.dice(aReplica + life)}
-	w.mu.Lock()
-	w.everybody = append(w.everybody, r)
-	w.mu.Unlock()
-	var lanes []provider.Lane
-	for i, account := range p.accounts {
+func (sim *simulation) start(c config) *replica {
+	life := len(sim.allReplicas) + 1
+	r := &replica{sim: sim, name: fmt.Sprintf("d%d", life), rnd: sim.rand(replicaActor + life)}
+	sim.mu.Lock()
+	sim.allReplicas = append(sim.allReplicas, r)
+	sim.mu.Unlock()
+	var limits []provider.Limits
+	for i, p := range c.providers {
 		timeout := []time.Duration{10 * time.Second, 25 * time.Second}[(i+life)%2]
-		lanes = append(lanes, provider.Lane{Provider: account, Timeout: timeout, Concurrency: 2})
+		limits = append(limits, provider.Limits{Provider: p, Timeout: timeout, Concurrency: 2})
 	}
 	var err error
-	if r.fleet, err = provider.NewFleet(r, provider.Options{Rules: ledger.DefaultGateRules(lease), Refresh: time.Second + r.luck.upTo(time.Second)}, lanes...); err != nil {
+	if r.pool, err = provider.NewPool(r, provider.Options{Rules: ledger.DefaultGateRules(lease), Refresh: time.Second + r.rnd.upTo(time.Second)}, limits...); err != nil {
 		panic(err)
 	}
-	r.desk = deliver.New(desk(r, r.fleet, p.channels, p.onUnknown, r.name))
-	failovers := reconcile.NewFailovers(r, forgets, nil)
-	r.desk.Epochs, r.desk.Asks, r.desk.Memory.Span = failovers, asks(), w.keep.Entry
-	r.desk.Slots, r.desk.Sender = r, r
-	r.desk.Clock = func() time.Time { r.pause(6); return time.Now() }
-	r.desk.Draw = r.luck.float
-	r.desk.Settled = func(_ context.Context, _ ledger.Reply, err error) { r.gives(err) }
+	r.deliverer = deliver.New(delivererOptions(r, r.pool, c.channels, c.onUnknown, r.name))
+	failovers := reconcile.NewFailoverDetector(r, failoverWindow, nil)
+	r.deliverer.Failovers, r.deliverer.LookupSchedule, r.deliverer.Memory.Span = failovers, lookupSchedule(), sim.retention.Entry
+	r.deliverer.Slots, r.deliverer.Sender = r, r
+	r.deliverer.Clock = func() time.Time { r.mayPause(6); return time.Now() }
+	r.deliverer.Random = r.rnd.float
+	r.deliverer.OnSettled = func(_ context.Context, _ ledger.Reply, err error) { r.taskDone(err) }
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	worker := &deliver.Worker{Agenda: r, Capacity: r.fleet, Visitor: r, Poll: 2 * time.Second, Draw: r.luck.float}
-	r.sweep = sweeper(r, enquirer{r.fleet, r}, r, r.desk, failovers, 10*time.Second)
-	r.redrive, r.keep = r.letterDesk(failovers), r.cellar()
-	r.worker.Go(func() { r.redrive.Run(ctx) })
-	r.worker.Go(func() { r.keep.Run(ctx) })
-	r.worker.Go(func() { r.sweep.Run(ctx) })
-	r.worker.Go(func() { r.fleet.Run(ctx) })
+	worker := &deliver.Worker{Due: r, Capacity: r.pool, Processor: r, Poll: 2 * time.Second, Random: r.rnd.float}
+	r.reconciler = newReconciler(r, lookupPool{r.pool, r}, r, r.deliverer, failovers, 10*time.Second)
+	r.redriver, r.purger = r.newRedriver(failovers), r.newPurger()
+	r.worker.Go(func() { r.redriver.Run(ctx) })
+	r.worker.Go(func() { r.purger.Run(ctx) })
+	r.worker.Go(func() { r.reconciler.Run(ctx) })
+	r.worker.Go(func() { r.pool.Run(ctx) })
 	r.worker.Go(func() { worker.Run(ctx) })
 	return r
 }
 
-// asks are the waits before each question to a lookup provider.
-func asks() []time.Duration {
+// lookupSchedule returns the waits before each lookup.
+func lookupSchedule() []time.Duration {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 2 * time.Minute, 4 * time.Minute}
 }
 
-// store is a ledger as a desk needs it, with the question beside it.
-type store interface {
+// delivererStore is the store as a deliverer needs it, with the relevance check.
+type delivererStore interface {
 	deliver.Ledger
-	deliver.Archive
-	deliver.Register
+	deliver.PayloadStore
+	deliver.ReminderIndex
 	deliver.Relevance
 }
 
-// desk is what all desks here have in common. Its tokens begin with the replica's name.
-func desk(s store, fleet *provider.Fleet, channels map[string]string, onUnknown ledger.OnUnknown, name string) deliver.Options {
+// delivererOptions returns the options that all deliverers here have in common. Tokens begin with the replica's
+// name.
+func delivererOptions(s delivererStore, pool *provider.Pool, channels map[string]string, onUnknown ledger.OnUnknown, name string) deliver.Options {
 	kind := policy.Type{MaxAttempts: 4, Backoff: policy.Backoff{Base: 5 * time.Second, Cap: time.Minute}, Deadline: deadline, OnUnknown: onUnknown}
-	asked := kind
-	asked.AsksRelevance = true
+	checked := kind
+	checked.CheckRelevance = true
 	var tokens atomic.Int64
 	return deliver.Options{
-		Ledger: s, Archive: s, Register: s, Relevance: s, Slots: fleet, Sender: fleet, Routes: fleet,
+		Ledger: s, Payloads: s, Reminders: s, Relevance: s, Slots: pool, Sender: pool, Routes: pool,
 		Lease: lease, Margin: margin, Memory: policy.Memory{Span: 400 * 24 * time.Hour},
-		Types:    map[string]policy.Type{"default": kind, "asked": asked},
+		Types:    map[string]policy.Type{"default": kind, "asked": checked},
 		Channels: channels,
 		Sources: map[string]deliver.Source{
-			"queue":   {RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeover, AnswerWithin: 9 * time.Second},
+			"queue":   {RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeoverAfter, AnswerWithin: 9 * time.Second},
 			"ordered": {RetriesBy: ledger.OwnerLedger, AnswerWithin: 9 * time.Second},
-			"buried":  {RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeover, AnswerWithin: 9 * time.Second, DeadLetters: true},
+			"buried":  {RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeoverAfter, AnswerWithin: 9 * time.Second, DeadLetters: true},
 		},
 		Callers: deliver.Source{RetriesBy: ledger.OwnerLedger, AnswerWithin: 9 * time.Second},
 		Clock:   time.Now,
-		Draw:    func() float64 { return .5 },
+		Random:  func() float64 { return .5 },
 		Token:   func() string { return fmt.Sprintf("%s.%d", name, tokens.Add(1)) },
 	}
 }
 
-// lookedAfter is a ledger as a sweep needs it.
-type lookedAfter interface {
+// reconcilerStore is the store as a reconciler needs it.
+type reconcilerStore interface {
 	reconcile.Ledger
-	reconcile.Records
-	reconcile.Agenda
-	reconcile.EpochLog
+	reconcile.RecordStore
+	reconcile.WorkLister
+	reconcile.EpochStore
 }
 
-func sweeper(s lookedAfter, providers reconcile.Providers, visitor reconcile.Visitor, d *deliver.Desk, f *reconcile.Failovers, every time.Duration) *reconcile.Desk {
+func newReconciler(s reconcilerStore, providers reconcile.Providers, processor reconcile.Processor, d *deliver.Deliverer, f *reconcile.FailoverDetector, every time.Duration) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Options{
-		Ledger: s, Records: s, Agenda: s, Visitor: visitor, Providers: providers, Rules: d.Rules,
-		Failovers: f, Sweep: every, Clock: time.Now, Token: d.Token, Draw: d.Draw,
+		Ledger: s, Records: s, Work: s, Processor: processor, Providers: providers, Rules: d.Rules,
+		Failovers: f, Interval: every, Clock: time.Now, Token: d.Token, Random: d.Random,
 	})
 }
 
-// crash ends the replica on the spot: nothing that it still does has an effect.
+// crash ends the replica at once: nothing that it still does has an effect.
 func (r *replica) crash() {
 	if !r.crashed.Swap(true) {
-		r.w.fire(crashed, r.name)
+		r.sim.record(replicaCrashed, r.name)
 	}
 }
 
-// alive stops a dead one for ever, which is until the run is over.
+// alive blocks a crashed replica until the run is over.
 func (r *replica) alive() error {
 	if r.crashed.Load() {
-		<-r.w.over
-		return errDead
+		<-r.sim.done
+		return errCrashed
 	}
 	return nil
 }
 
-// gives tells how a visit ended.
-func (r *replica) gives(err error) {
-	if err != nil && strings.Contains(err.Error(), "not settled") {
-		r.gaveUp.Store(true)
+// taskDone checks the error with which a task ended.
+func (r *replica) taskDone(err error) {
+	if err != nil && strings.Contains(err.Error(), "settling an attempt failed") {
+		r.settleFailed.Store(true)
 	}
 	if err != nil && strings.Contains(err.Error(), "panic of type") {
-		r.w.breaks("%s: %v", r.name, err)
+		r.sim.violate("%s: %v", r.name, err)
 	}
 }
 
-// pause is a process that the scheduler forgot, now and then.
-func (r *replica) pause(permille int) {
-	if r.w.trouble.Load() && r.luck.roll(1000) < permille {
-		r.w.fire(paused, r.name)
-		time.Sleep(r.luck.upTo(90 * time.Second))
+// mayPause sometimes pauses the replica, like a process that is not scheduled.
+func (r *replica) mayPause(permille int) {
+	if r.sim.faulty.Load() && r.rnd.intN(1000) < permille {
+		r.sim.record(replicaPaused, r.name)
+		time.Sleep(r.rnd.upTo(90 * time.Second))
 	}
 	_ = r.alive()
 }
 
-// Visit is the worker's.
-func (r *replica) Visit(ctx context.Context, id ledger.Identity) (ledger.Reply, error) {
-	reply, err := r.desk.Visit(ctx, id)
-	r.gives(err)
+// Process implements [deliver.Processor] for the worker.
+func (r *replica) Process(ctx context.Context, id ledger.Identity) (ledger.Reply, error) {
+	reply, err := r.deliverer.Process(ctx, id)
+	r.taskDone(err)
 	return reply, err
 }
 
-// Take checks that nobody is let through a gate that is known to be closed. What opens or closes while a
-// visit stands in line is not judged.
-func (r *replica) Take(ctx context.Context, name string) (ledger.Slot, func(ledger.Outcome, time.Duration) time.Duration) {
-	before, begun := r.closed(name), time.Now()
-	slot, done := r.fleet.Take(ctx, name)
+// Acquire checks that no slot is given at a gate that the replica knows to be closed. A gate that opens or closes
+// while a task waits for a slot is not checked.
+func (r *replica) Acquire(ctx context.Context, name string) (ledger.Slot, func(ledger.Outcome, time.Duration) time.Duration) {
+	before, started := r.knowsClosed(name), time.Now()
+	slot, done := r.pool.Acquire(ctx, name)
 	switch {
 	case slot.Reason == ledger.ReasonGateClosed:
-		r.w.count(gates, 1)
-	case slot.Held && !r.looked.Load():
-		r.w.breaks("%s calls at %s before it has read the gates", r.name, name)
-	case slot.Held && before && time.Now().Equal(begun) && r.closed(name):
-		r.w.breaks("%s calls at %s through a closed gate", r.name, name)
+		r.sim.count(gatesMet, 1)
+	case slot.Held && !r.gatesRead.Load():
+		r.sim.violate("%s calls %s before it has loaded the gates", r.name, name)
+	case slot.Held && before && time.Now().Equal(started) && r.knowsClosed(name):
+		r.sim.violate("%s calls %s through a closed gate", r.name, name)
 	}
 	return slot, done
 }
 
-// closed tells what the replica knows of a gate, by the ledger's true clock and in spite of its leaps.
-func (r *replica) closed(name string) bool {
-	for _, s := range r.fleet.Status() {
+// knowsClosed reports whether the replica knows that a gate is closed, by the ledger's clock and beyond any jump of
+// it.
+func (r *replica) knowsClosed(name string) bool {
+	for _, s := range r.pool.Status() {
 		if s.Name == name && s.Gate.Paused {
 			return true
 		}
 		if until, fixed := s.Gate.ClosedUntil.Fixed(); s.Name == name && fixed {
-			return until.Sub(r.w.now()) > farLeap
+			return until.Sub(r.sim.now()) > maxJump
 		}
 	}
 	return false
 }
 
-// Send is where a crash may fall between the claim and the wire, or between the wire and the settle.
+// Send is a point at which the replica may crash between the claim and the call, or between the call and the
+// settle.
 func (r *replica) Send(ctx context.Context, name string, s ledger.Shipment) ledger.Outcome {
 	if r.alive() != nil {
 		return ledger.Outcome{Result: ledger.ResultNotCalled}
 	}
-	o := r.fleet.Send(ctx, name, s)
+	o := r.pool.Send(ctx, name, s)
 	if o.Result != ledger.ResultNotCalled {
-		r.w.mu.Lock()
-		r.w.heard[heard{s.Identity, r}]++
-		r.w.mu.Unlock()
+		r.sim.mu.Lock()
+		r.sim.outcomes[outcomeKey{s.Identity, r}]++
+		r.sim.mu.Unlock()
 	}
-	r.pause(20)
+	r.mayPause(20)
 	return o
 }
 
-// enquirer is where a crash may fall between a question to a provider and the record of its answer.
-type enquirer struct {
-	*provider.Fleet
+// lookupPool is a point at which the replica may crash between a lookup and the record of its result.
+type lookupPool struct {
+	*provider.Pool
 	r *replica
 }
 
-func (e enquirer) Ask(ctx context.Context, name, sendKey string) (ledger.Finding, ledger.Outcome) {
-	if e.r.alive() != nil {
-		return ledger.Unanswered, ledger.Outcome{}
+func (p lookupPool) Lookup(ctx context.Context, name, sendKey string) (ledger.LookupResult, ledger.Outcome) {
+	if p.r.alive() != nil {
+		return ledger.LookupUnanswered, ledger.Outcome{}
 	}
-	finding, o := e.Fleet.Ask(ctx, name, sendKey)
-	e.r.pause(20)
-	_ = e.r.mortal(e.r.w.perMille.crashes, "ask")
-	return finding, o
+	result, o := p.Pool.Lookup(ctx, name, sendKey)
+	p.r.mayPause(20)
+	_ = p.r.mayCrash(p.r.sim.permille.crashes, "lookup")
+	return result, o
 }
 
-// Ask is the question whether it is still wanted.
-func (r *replica) Ask(_ context.Context, e ledger.Entry) ledger.Relevance {
-	if r.w.trouble.Load() {
-		time.Sleep(r.luck.upTo(12 * time.Second))
-		switch r.luck.roll(10) {
+// Check implements the check whether a reminder is still wanted.
+func (r *replica) Check(_ context.Context, e ledger.Entry) ledger.Relevance {
+	if r.sim.faulty.Load() {
+		time.Sleep(r.rnd.upTo(12 * time.Second))
+		switch r.rnd.intN(10) {
 		case 0:
-			r.w.fire(obsolete, e.ReminderID)
-			return ledger.NotWanted
+			r.sim.record(notWanted, e.ReminderID)
+			return ledger.RelevanceNotWanted
 		case 1, 2:
-			r.w.fire(unasked, e.ReminderID)
-			return ledger.NoAnswer
+			r.sim.record(relevanceUnanswered, e.ReminderID)
+			return ledger.RelevanceUnanswered
 		}
 	}
 	_ = r.alive()
-	return ledger.StillWanted
+	return ledger.RelevanceWanted
 }
 
 var (
-	_ deliver.Agenda  = (*replica)(nil)
-	_ deliver.Visitor = (*replica)(nil)
-	_ deliver.Slots   = (*replica)(nil)
-	_ provider.Gates  = (*replica)(nil)
+	_ deliver.DueLister = (*replica)(nil)
+	_ deliver.Processor = (*replica)(nil)
+	_ deliver.Slots     = (*replica)(nil)
+	_ provider.Gates    = (*replica)(nil)
 )

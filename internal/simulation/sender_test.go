@@ -10,58 +10,58 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// cast sets everybody up who sends or cancels.
-func (w *world) cast(begun time.Time) {
-	for n := range w.people {
-		p := person{w: w, luck: w.dice(aPerson + n), number: n + 1}
-		w.background.Go(p.works)
+// startActors starts everybody who sends, cancels or operates.
+func (sim *simulation) startActors(started time.Time) {
+	for n := range sim.resolvers {
+		p := resolver{sim: sim, rnd: sim.rand(resolverActor + n), number: n + 1}
+		sim.background.Go(p.run)
 	}
-	senders, poison := 0, []ledger.Identity(nil)
-	for _, id := range w.ids {
-		created := w.luck.upTo(3 * time.Minute)
-		for range 1 + w.luck.roll(3) {
+	senders, malformed := 0, []ledger.Identity(nil)
+	for _, id := range sim.ids {
+		created := sim.rnd.upTo(3 * time.Minute)
+		for range 1 + sim.rnd.intN(3) {
 			senders++
-			s := sender{w: w, luck: w.dice(aSender + senders), id: id, created: created}
-			if s.prepares(begun); s.scribbles(w.dice(aScribbler + senders)) {
-				poison = append(poison, s.id)
+			s := sender{sim: sim, rnd: sim.rand(senderActor + senders), id: id, created: created}
+			if s.prepare(started); s.malform(sim.rand(malformedActor + senders)) {
+				malformed = append(malformed, s.id)
 			}
-			w.background.Go(s.play)
+			sim.background.Go(s.run)
 		}
-		if luck := w.dice(aStraggler + senders); luck.roll(3) == 0 {
-			s := sender{w: w, luck: luck, id: id, created: created}
-			s.prepares(begun)
-			s.start += 4*time.Minute + luck.upTo(90*time.Second)
-			w.background.Go(s.play)
+		if rnd := sim.rand(lateSenderActor + senders); rnd.intN(3) == 0 {
+			s := sender{sim: sim, rnd: rnd, id: id, created: created}
+			s.prepare(started)
+			s.start += 4*time.Minute + rnd.upTo(90*time.Second)
+			sim.background.Go(s.run)
 		}
-		if w.luck.roll(4) == 0 {
-			at, luck := w.luck.upTo(5*time.Minute), w.dice(aSender-1-senders)
-			w.background.Go(func() {
+		if sim.rnd.intN(4) == 0 {
+			at, rnd := sim.rnd.upTo(5*time.Minute), sim.rand(senderActor-1-senders)
+			sim.background.Go(func() {
 				time.Sleep(at)
-				w.cancel(id, w.pick(luck))
+				sim.cancel(id, sim.pickReplica(rnd))
 			})
 		}
 	}
-	w.ids = append(w.ids, poison...)
-	for n := range w.operators {
-		o := operator{w: w, luck: w.dice(anOperator + n), number: n + 1}
-		w.background.Go(o.works)
+	sim.ids = append(sim.ids, malformed...)
+	for n := range sim.operators {
+		o := operator{sim: sim, rnd: sim.rand(operatorActor + n), number: n + 1}
+		sim.background.Go(o.run)
 	}
 }
 
-func (w *world) pick(luck *dice) *replica {
-	n := luck.roll(2)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.replicas[n]
+func (sim *simulation) pickReplica(rnd *randSource) *replica {
+	n := rnd.intN(2)
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	return sim.replicas[n]
 }
 
-// message is a reminder as it comes in; more is further fields.
+// message returns a reminder as JSON; more holds further fields.
 func message(id ledger.Identity, to, more string) []byte {
 	return fmt.Appendf(nil, `{"reminder_id": %q, "type": %q, "channel": %q, "to": %q, "content": {"text": "hello"}%s}`,
 		id.ReminderID, id.Type, id.Channel, to, more)
 }
 
-func parsed(raw []byte) reminder.Reminder {
+func mustParse(raw []byte) reminder.Reminder {
 	r, err := reminder.Parse(raw)
 	if err != nil {
 		panic(err)
@@ -69,132 +69,132 @@ func parsed(raw []byte) reminder.Reminder {
 	return r
 }
 
-// sender is a broker with one message, or a caller with one request.
+// sender is a broker with one message, or an API caller with one request.
 type sender struct {
-	w       *world
-	luck    *dice
-	id      ledger.Identity
-	created time.Duration // after the beginning
-	start   time.Duration // after the beginning
-	raw     []byte
-	source  string // empty for a caller
-	tries   int
-	poison  bool // nobody can read it
+	sim       *simulation
+	rnd       *randSource
+	id        ledger.Identity
+	created   time.Duration // from the start of the run
+	start     time.Duration // from the start of the run
+	raw       []byte
+	source    string // empty for an API caller
+	tries     int
+	malformed bool // the message cannot be parsed
 }
 
-func (s *sender) prepares(begun time.Time) {
-	s.start = s.created + s.luck.upTo(time.Minute)
+func (s *sender) prepare(started time.Time) {
+	s.start = s.created + s.rnd.upTo(time.Minute)
 	to, more := "ada@example.org", ""
-	if s.luck.roll(3) == 0 {
+	if s.rnd.intN(3) == 0 {
 		to = "eve@example.org"
 	}
-	switch s.luck.roll(6) {
+	switch s.rnd.intN(6) {
 	case 0:
-		more = fmt.Sprintf(`, "not_before": %q`, begun.Add(time.Duration(s.luck.roll(600))*time.Second).UTC().Format(time.RFC3339))
+		more = fmt.Sprintf(`, "not_before": %q`, started.Add(time.Duration(s.rnd.intN(600))*time.Second).UTC().Format(time.RFC3339))
 	case 1, 2:
-		more = fmt.Sprintf(`, "deadline": %q`, begun.Add(s.start+time.Duration(20+s.luck.roll(200))*time.Second).UTC().Format(time.RFC3339))
+		more = fmt.Sprintf(`, "deadline": %q`, started.Add(s.start+time.Duration(20+s.rnd.intN(200))*time.Second).UTC().Format(time.RFC3339))
 	}
-	more += fmt.Sprintf(`, "created_at": %q`, begun.Add(s.created).UTC().Truncate(time.Second).Format(time.RFC3339))
+	more += fmt.Sprintf(`, "created_at": %q`, started.Add(s.created).UTC().Truncate(time.Second).Format(time.RFC3339))
 	more += fmt.Sprintf(`, "user_id": %q`, userOf(s.id))
 	s.raw = message(s.id, to, more)
-	if s.luck.roll(4) > 0 {
-		s.source, s.tries = []string{"queue", "queue", "ordered"}[s.luck.roll(3)], 1+s.luck.roll(6)
+	if s.rnd.intN(4) > 0 {
+		s.source, s.tries = []string{"queue", "queue", "ordered"}[s.rnd.intN(3)], 1+s.rnd.intN(6)
 	}
 }
 
-// scribbles makes the message, now and then, one that only a later version of the reader understands.
-func (s *sender) scribbles(luck *dice) bool {
-	if s.source == "" || luck.roll(12) > 0 {
+// malform sometimes makes the message one that only a later parser can read. It reports whether it did.
+func (s *sender) malform(rnd *randSource) bool {
+	if s.source == "" || rnd.intN(12) > 0 {
 		return false
 	}
-	s.raw, s.poison = bytes.Replace(s.raw, []byte(`"content"`), []byte(`"contents"`), 1), true
+	s.raw, s.malformed = bytes.Replace(s.raw, []byte(`"content"`), []byte(`"contents"`), 1), true
 	s.id = ledger.MalformedIdentity(s.source, "m", s.raw)
 	return true
 }
 
-func (s *sender) play() {
+func (s *sender) run() {
 	time.Sleep(s.start)
 	if s.source == "" {
-		s.ask()
+		s.request()
 		return
 	}
-	if s.bring(s.source, s.tries) || s.source != "queue" || s.poison || s.luck.roll(2) == 0 {
+	if s.deliver(s.source, s.tries) || s.source != "queue" || s.malformed || s.rnd.intN(2) == 0 {
 		return
 	}
-	s.w.fire(gaveUp, s.id.ReminderID)
-	time.Sleep(s.luck.upTo(30 * time.Second))
-	s.bring("buried", 4)
+	s.sim.record(brokerGaveUp, s.id.ReminderID)
+	time.Sleep(s.rnd.upTo(30 * time.Second))
+	s.deliver("buried", 4)
 }
 
-// bring redelivers until it is acked or the broker loses patience, and tells which.
-func (s *sender) bring(source string, tries int) (acked bool) {
+// deliver redelivers the message until it is acked or the broker gives up. It reports whether it was acked.
+func (s *sender) deliver(source string, tries int) (acked bool) {
 	for n := range tries {
-		r := s.w.pick(s.luck)
+		r := s.sim.pickReplica(s.rnd)
 		answered := make(chan ledger.Reply, 1)
-		s.w.background.Go(func() {
-			reply, err := r.desk.Deliver(context.Background(), ledger.Delivery{
-				Source: source, MessageID: "m", Count: n + 1, Raw: s.raw, GaveUpBy: map[string]string{"buried": "queue"}[source],
+		s.sim.background.Go(func() {
+			reply, err := r.deliverer.Deliver(context.Background(), ledger.Delivery{
+				Source: source, MessageID: "m", DeliveryCount: n + 1, Raw: s.raw, DeadLetteredBy: map[string]string{"buried": "queue"}[source],
 			})
-			r.gives(err)
+			r.taskDone(err)
 			if err != nil || r.crashed.Load() {
 				return
 			}
 			if reply.Ack {
-				s.w.promised(s.id, "acked", reply)
+				s.sim.checkAck(s.id, "acked", reply)
 			}
-			if !s.poison {
-				s.w.contested(s.id, parsed(s.raw).ContentHash(), reply)
+			if !s.malformed {
+				s.sim.checkConflict(s.id, mustParse(s.raw).ContentHash(), reply)
 			}
 			answered <- reply
 		})
-		wait := time.Second + s.luck.upTo(20*time.Second)
+		wait := time.Second + s.rnd.upTo(20*time.Second)
 		select {
 		case reply := <-answered:
 			if reply.Ack {
-				if acked = true; s.luck.roll(4) > 0 || n+1 == tries {
+				if acked = true; s.rnd.intN(4) > 0 || n+1 == tries {
 					return acked
 				}
-				s.w.fire(redelivered, s.id.ReminderID)
+				s.sim.record(redelivered, s.id.ReminderID)
 			}
-			if s.luck.roll(2) == 0 {
+			if s.rnd.intN(2) == 0 {
 				wait = min(reply.RetryAfter, time.Minute)
 			}
 		case <-time.After(12 * time.Second):
-			s.w.fire(impatient, s.id.ReminderID)
+			s.sim.record(brokerTimeout, s.id.ReminderID)
 		}
 		time.Sleep(wait)
 	}
 	return acked
 }
 
-func (s *sender) ask() {
-	r := s.w.pick(s.luck)
-	wanted := parsed(s.raw)
-	reply, err := r.desk.Request(context.Background(), "caller", wanted, ledger.Trace{})
-	r.gives(err)
+func (s *sender) request() {
+	r := s.sim.pickReplica(s.rnd)
+	wanted := mustParse(s.raw)
+	reply, err := r.deliverer.Request(context.Background(), "caller", wanted, ledger.Trace{})
+	r.taskDone(err)
 	if err != nil || r.crashed.Load() || reply.Entry.Absent() {
 		return
 	}
-	s.w.contested(s.id, wanted.ContentHash(), reply)
+	s.sim.checkConflict(s.id, wanted.ContentHash(), reply)
 	if !reply.Conflict {
-		s.w.promised(s.id, "answered 200 or 202", reply)
+		s.sim.checkAck(s.id, "answered 200 or 202", reply)
 	}
 }
 
-func (w *world) cancel(id ledger.Identity, r *replica) {
-	done, err := r.desk.Cancel(context.Background(), "caller", id.ReminderID, id.Type, id.Channel)
+func (sim *simulation) cancel(id ledger.Identity, r *replica) {
+	done, err := r.deliverer.Cancel(context.Background(), "caller", id.ReminderID, id.Type, id.Channel)
 	if err != nil || r.crashed.Load() {
 		return
 	}
-	w.fire(cancelled, id.ReminderID)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tally.counted[cancels]++
+	sim.record(reminderCancelled, id.ReminderID)
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.tally.counts[cancels]++
 	switch result := done[0].Result; {
-	case w.forgotten[id]: // and maybe this with it
+	case sim.lostCommits[id]: // this cancel may be among the lost commits
 	case result == ledger.CancelInFlight:
-		w.barred[id] = done[0].Entry.Holder // who may still be at it
-	case result == ledger.CancelDropped, result == ledger.CancelNothing && done[0].Entry.CancelAsked:
-		w.dropped[id] = time.Now()
+		sim.inFlightAtCancel[id] = done[0].Entry.Holder // this holder may still call
+	case result == ledger.CancelDropped, result == ledger.CancelNothing && done[0].Entry.CancelRequested:
+		sim.droppedAt[id] = time.Now()
 	}
 }

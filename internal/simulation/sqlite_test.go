@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
 	"github.com/sendonce/sendonce/db/sqlite"
+	"github.com/sendonce/sendonce/db/storetest"
 )
 
-// aDisk is a folder in memory, where the system has such a thing: what is simulated is no loss of power, and
-// a flush costs a hundred times what its statement does.
-func aDisk(t *testing.T) string {
+// tempDirInMemory returns a directory in memory, where the system has such a file system: power loss is not
+// simulated, and a flush to disk costs a hundred times as much as its statement.
+func tempDirInMemory(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "simulation")
 	if err != nil {
 		return t.TempDir()
@@ -22,9 +22,9 @@ func aDisk(t *testing.T) string {
 	return dir
 }
 
-// openSQLite opens a new ledger in a file. It is opened in the bubble, so that what the driver waits for
-// is the bubble's own; the disk is not waited for in a way that the bubble's clock would notice.
-func openSQLite(path string, now func() time.Time) (dbtest.Store, error) {
+// openSQLite opens a new ledger in a file. It is opened inside the bubble, so that the channels and timers of the
+// driver belong to the bubble. Waits for the disk do not move the bubble's clock.
+func openSQLite(path string, now func() time.Time) (storetest.Store, error) {
 	for _, file := range []string{path, path + "-wal", path + "-shm"} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err

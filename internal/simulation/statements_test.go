@@ -5,237 +5,244 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sendonce/sendonce/db/dbtest"
+	"github.com/sendonce/sendonce/db/storetest"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
 var (
-	errAway = errors.New("the ledger is away")
-	errLost = errors.New("the reply of a commit is lost")
-	errDead = errors.New("this replica is no more")
+	errUnavailable = errors.New("the ledger is unavailable")
+	errReplyLost   = errors.New("the reply of a commit is lost")
+	errCrashed     = errors.New("this replica has crashed")
 )
 
-// befalls draws whether a fault meets a statement, and tells of it.
-func (r *replica) befalls(permille int, kind fault, statement string) bool {
-	if r.luck.roll(1000) >= permille {
+// inject draws whether a fault is injected into a statement, and records it.
+func (r *replica) inject(permille int, kind fault, statement string) bool {
+	if r.rnd.intN(1000) >= permille {
 		return false
 	}
-	r.w.fire(kind, r.name+" "+statement)
-	r.w.befell(kind, statement)
+	r.sim.record(kind, r.name+" "+statement)
+	r.sim.recordComponentFault(kind, statement)
 	return true
 }
 
-// before is the way to the ledger.
-func (r *replica) before(statement string) error {
-	if err := r.alive(); err != nil || !r.w.trouble.Load() {
+// beforeStatement injects faults before a statement reaches the ledger.
+func (r *replica) beforeStatement(statement string) error {
+	if err := r.alive(); err != nil || !r.sim.faulty.Load() {
 		return err
 	}
 	switch {
-	case r.befalls(r.w.perMille.away, away, statement):
-		return errAway
-	case r.befalls(5, stalled, statement):
-		time.Sleep(r.luck.upTo(time.Minute))
-	case r.befalls(300, slow, statement):
-		time.Sleep(r.luck.upTo(200 * time.Millisecond))
+	case r.inject(r.sim.permille.away, ledgerUnavailable, statement):
+		return errUnavailable
+	case r.inject(5, statementStalled, statement):
+		time.Sleep(r.rnd.upTo(time.Minute))
+	case r.inject(300, statementSlow, statement):
+		time.Sleep(r.rnd.upTo(200 * time.Millisecond))
 	}
-	return r.mortal(r.w.perMille.crashes, statement)
+	return r.mayCrash(r.sim.permille.crashes, statement)
 }
 
-// after is the way back.
-func (r *replica) after(statement string, err error) error {
-	if dead := r.alive(); dead != nil || !r.w.trouble.Load() {
+// afterStatement injects faults after a statement, on the way back.
+func (r *replica) afterStatement(statement string, err error) error {
+	if dead := r.alive(); dead != nil || !r.sim.faulty.Load() {
 		return errors.Join(dead, err)
 	}
 	switch {
 	case err != nil:
-	case r.befalls(r.w.perMille.lost, lost, statement):
-		err = errLost
-	case r.befalls(5, stalled, statement):
-		time.Sleep(r.luck.upTo(time.Minute))
+	case r.inject(r.sim.permille.lost, replyLost, statement):
+		err = errReplyLost
+	case r.inject(5, statementStalled, statement):
+		time.Sleep(r.rnd.upTo(time.Minute))
 	}
-	if dead := r.mortal(r.w.perMille.crashes, statement); dead != nil {
+	if dead := r.mayCrash(r.sim.permille.crashes, statement); dead != nil {
 		return dead
 	}
 	return err
 }
 
-// mortal is a place where the replica may crash.
-func (r *replica) mortal(permille int, statement string) error {
-	if r.w.trouble.Load() && r.luck.roll(1000) < permille {
+// mayCrash is a point at which the replica may crash.
+func (r *replica) mayCrash(permille int, statement string) error {
+	if r.sim.faulty.Load() && r.rnd.intN(1000) < permille {
 		r.crash()
-		r.w.befell(crashed, statement)
+		r.sim.recordComponentFault(replicaCrashed, statement)
 	}
 	return r.alive()
 }
 
-// through is one statement about an entry or a gate.
-func through[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
+// statement executes one statement about an entry, a redrive or a gate, with faults.
+func statement[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
 	var none T
-	if err := r.before(statement); err != nil {
+	if err := r.beforeStatement(statement); err != nil {
 		return none, err
 	}
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	got, err := do()
-	r.judge(ctx, statement, err)
-	if err = r.after(statement, err); err != nil {
+	r.checkError(ctx, statement, err)
+	if err = r.afterStatement(statement, err); err != nil {
 		return none, err
 	}
 	return got, nil
 }
 
-// glance is one of the many statements that look whether there is anything to do: it meets little trouble,
-// so that a run's trouble meets what matters.
-func glance[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
+// poll executes one of the many statements that only look for work. It gets few faults, so that most of a run's
+// faults hit the statements that matter.
+func poll[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
 	var none T
-	if r.w.trouble.Load() {
+	if r.sim.faulty.Load() {
 		switch {
-		case r.befalls((r.w.perMille.away+r.w.perMille.lost)/4, blind, statement):
-			return none, errAway
-		case r.befalls(1, stalled, statement):
-			time.Sleep(r.luck.upTo(time.Minute))
-		case r.befalls(30, slow, statement):
-			time.Sleep(r.luck.upTo(200 * time.Millisecond))
+		case r.inject((r.sim.permille.away+r.sim.permille.lost)/4, pollFailed, statement):
+			return none, errUnavailable
+		case r.inject(1, statementStalled, statement):
+			time.Sleep(r.rnd.upTo(time.Minute))
+		case r.inject(30, statementSlow, statement):
+			time.Sleep(r.rnd.upTo(200 * time.Millisecond))
 		}
-		_ = r.mortal(r.w.perMille.crashes/8, statement)
+		_ = r.mayCrash(r.sim.permille.crashes/8, statement)
 	}
 	if err := r.alive(); err != nil {
 		return none, err
 	}
 	got, err := do()
-	r.judge(ctx, statement, err)
+	r.checkError(ctx, statement, err)
 	return got, errors.Join(err, r.alive())
 }
 
-// brisk is a statement whose caller holds a mutex meanwhile: nobody may sleep over it, since a bubble's clock
-// stands still while anybody waits for a mutex.
-func brisk[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
+// statementUnderLock executes a statement whose caller holds a mutex. It must not sleep, since a bubble's clock
+// stands still while a goroutine waits for a mutex.
+func statementUnderLock[T any](ctx context.Context, r *replica, statement string, do func() (T, error)) (T, error) {
 	var none T
-	trouble := r.w.trouble.Load()
-	if r.crashed.Load() || trouble && r.befalls(r.w.perMille.away, away, statement) {
-		return none, errAway
+	faulty := r.sim.faulty.Load()
+	if r.crashed.Load() || faulty && r.inject(r.sim.permille.away, ledgerUnavailable, statement) {
+		return none, errUnavailable
 	}
 	got, err := do()
-	r.judge(ctx, statement, err)
-	if err == nil && trouble && r.befalls(r.w.perMille.lost, lost, statement) {
-		return none, errLost
+	r.checkError(ctx, statement, err)
+	if err == nil && faulty && r.inject(r.sim.permille.lost, replyLost, statement) {
+		return none, errReplyLost
 	}
 	return got, err
 }
 
-// judge knows that the ledger itself never fails here: what it refuses, no schema would take.
-func (r *replica) judge(ctx context.Context, statement string, err error) {
+// checkError checks that the ledger returns none but its own errors: here the store never fails, so any other error
+// means that a schema would reject the write.
+func (r *replica) checkError(ctx context.Context, statement string, err error) {
 	for _, own := range []error{nil, ledger.ErrExists, ledger.ErrStale, ledger.ErrNotFound} {
 		if err == own {
 			return
 		}
 	}
 	if ctx.Err() == nil {
-		r.w.breaks("%s %s: the ledger refuses it: %v", r.name, statement, err)
+		r.sim.violate("%s %s: unexpected error of the ledger: %v", r.name, statement, err)
 	}
 }
 
-// dated is what comes with the ledger's now.
+// dated is a value with the ledger's now.
 type dated[T any] struct {
-	it  T
-	now time.Time
+	value T
+	now   time.Time
 }
 
-func (r *replica) Create(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return through(ctx, r, "create "+c.Entry.ReminderID, func() (ledger.Entry, error) {
-		return r.w.witness(ctx, c, func(ctx context.Context, s dbtest.Store) (ledger.Entry, error) { return s.Create(ctx, c) })
+func (r *replica) Insert(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	return statement(ctx, r, "insert "+c.Entry.ReminderID, func() (ledger.Entry, error) {
+		return r.sim.checkedWrite(ctx, c, func(ctx context.Context, s storetest.Store) (ledger.Entry, error) { return s.Insert(ctx, c) })
 	})
 }
 
-func (r *replica) Swap(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
-	return through(ctx, r, "swap "+c.Entry.ReminderID, func() (ledger.Entry, error) {
-		return r.w.witness(ctx, c, func(ctx context.Context, s dbtest.Store) (ledger.Entry, error) { return s.Swap(ctx, c) })
+func (r *replica) Update(ctx context.Context, c ledger.Change) (ledger.Entry, error) {
+	return statement(ctx, r, "update "+c.Entry.ReminderID, func() (ledger.Entry, error) {
+		return r.sim.checkedWrite(ctx, c, func(ctx context.Context, s storetest.Store) (ledger.Entry, error) { return s.Update(ctx, c) })
 	})
 }
 
-func (r *replica) Load(ctx context.Context, id ledger.Identity) (ledger.Reading, error) {
-	return through(ctx, r, "load "+id.ReminderID, func() (ledger.Reading, error) { return r.w.store().Load(ctx, id) })
+func (r *replica) Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot, error) {
+	return statement(ctx, r, "load "+id.ReminderID, func() (ledger.Snapshot, error) { return r.sim.store().Load(ctx, id) })
 }
 
-func (r *replica) Story(ctx context.Context, id ledger.Identity) (ledger.Story, error) {
-	return through(ctx, r, "story "+id.ReminderID, func() (ledger.Story, error) { return r.w.store().Story(ctx, id) })
+func (r *replica) EntryDetail(ctx context.Context, id ledger.Identity) (ledger.EntryDetail, error) {
+	return statement(ctx, r, "entrydetail "+id.ReminderID, func() (ledger.EntryDetail, error) { return r.sim.store().EntryDetail(ctx, id) })
 }
 
-func (r *replica) Record(ctx context.Context, a ledger.Act) error {
-	_, err := brisk(ctx, r, "record "+a.Verb, func() (struct{}, error) {
-		return commit(ctx, r.w, a.Identity, func(ctx context.Context, s dbtest.Store) (struct{}, error) { return struct{}{}, s.Record(ctx, a) })
+func (r *replica) RecordAudit(ctx context.Context, a ledger.AuditEvent) error {
+	_, err := statementUnderLock(ctx, r, "recordaudit "+a.Action, func() (struct{}, error) {
+		return commit(ctx, r.sim, a.Identity, func(ctx context.Context, s storetest.Store) (struct{}, error) {
+			return struct{}{}, s.RecordAudit(ctx, a)
+		})
 	})
 	return err
 }
 
 func (r *replica) Epoch(ctx context.Context) (string, error) {
-	return glance(ctx, r, "epoch", func() (string, error) { return r.w.store().Epoch(ctx) })
+	return poll(ctx, r, "epoch", func() (string, error) { return r.sim.store().Epoch(ctx) })
 }
 
-func (r *replica) Notice(ctx context.Context, epoch string, again bool) (time.Time, error) {
-	return brisk(ctx, r, "notice "+epoch, func() (time.Time, error) {
-		return commit(ctx, r.w, ledger.Identity{}, func(ctx context.Context, s dbtest.Store) (time.Time, error) { return s.Notice(ctx, epoch, again) })
+func (r *replica) RecordEpoch(ctx context.Context, epoch string, again bool) (time.Time, error) {
+	return statementUnderLock(ctx, r, "recordepoch "+epoch, func() (time.Time, error) {
+		return commit(ctx, r.sim, ledger.Identity{}, func(ctx context.Context, s storetest.Store) (time.Time, error) {
+			return s.RecordEpoch(ctx, epoch, again)
+		})
 	})
 }
 
-func (r *replica) Asks(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
-	return glance(ctx, r, "asks", func() ([]ledger.Identity, error) { return r.w.store().Asks(ctx, provider, limit) })
+func (r *replica) DueLookups(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
+	return poll(ctx, r, "duelookups", func() ([]ledger.Identity, error) { return r.sim.store().DueLookups(ctx, provider, limit) })
 }
 
-func (r *replica) Unknown(ctx context.Context, after ledger.Doubt, limit int) ([]ledger.Entry, error) {
-	return glance(ctx, r, "unknown", func() ([]ledger.Entry, error) { return r.w.store().Unknown(ctx, after, limit) })
+func (r *replica) Unknown(ctx context.Context, after ledger.DoubtPosition, limit int) ([]ledger.Entry, error) {
+	return poll(ctx, r, "unknown", func() ([]ledger.Entry, error) { return r.sim.store().Unknown(ctx, after, limit) })
 }
 
 func (r *replica) Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error) {
-	return through(ctx, r, "payload "+id.ReminderID, func() (ledger.Payload, error) { return r.w.store().Payload(ctx, id) })
+	return statement(ctx, r, "payload "+id.ReminderID, func() (ledger.Payload, error) { return r.sim.store().Payload(ctx, id) })
 }
 
-func (r *replica) Timeline(ctx context.Context, id ledger.Identity) ([]ledger.Event, error) {
-	return through(ctx, r, "timeline "+id.ReminderID, func() ([]ledger.Event, error) { return r.w.store().Timeline(ctx, id) })
+func (r *replica) Timeline(ctx context.Context, id ledger.Identity) ([]ledger.TimelineEvent, error) {
+	return statement(ctx, r, "timeline "+id.ReminderID, func() ([]ledger.TimelineEvent, error) { return r.sim.store().Timeline(ctx, id) })
 }
 
 func (r *replica) RecordConflict(ctx context.Context, c ledger.Conflict) (bool, error) {
-	return through(ctx, r, "recordconflict "+c.ReminderID, func() (bool, error) {
-		return commit(ctx, r.w, c.Identity, func(ctx context.Context, s dbtest.Store) (bool, error) { return s.RecordConflict(ctx, c) })
+	return statement(ctx, r, "recordconflict "+c.ReminderID, func() (bool, error) {
+		return commit(ctx, r.sim, c.Identity, func(ctx context.Context, s storetest.Store) (bool, error) { return s.RecordConflict(ctx, c) })
 	})
 }
 
 func (r *replica) ByReminder(ctx context.Context, id string) ([]ledger.Entry, error) {
-	return through(ctx, r, "byreminder "+id, func() ([]ledger.Entry, error) { return r.w.store().ByReminder(ctx, id) })
+	return statement(ctx, r, "byreminder "+id, func() ([]ledger.Entry, error) { return r.sim.store().ByReminder(ctx, id) })
 }
 
 func (r *replica) Due(ctx context.Context, provider string, limit int) ([]ledger.Identity, error) {
-	return glance(ctx, r, "due", func() ([]ledger.Identity, error) { return r.w.store().Due(ctx, provider, limit) })
+	return poll(ctx, r, "due", func() ([]ledger.Identity, error) { return r.sim.store().Due(ctx, provider, limit) })
 }
 
-func (r *replica) Lanes(ctx context.Context) ([]string, error) {
-	return glance(ctx, r, "lanes", func() ([]string, error) { return r.w.store().Lanes(ctx) })
+func (r *replica) WaitingProviders(ctx context.Context) ([]string, error) {
+	return poll(ctx, r, "waitingproviders", func() ([]string, error) { return r.sim.store().WaitingProviders(ctx) })
 }
 
-func (r *replica) Lapsed(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error) {
-	return glance(ctx, r, "lapsed", func() ([]ledger.Identity, error) { return r.w.store().Lapsed(ctx, within, limit) })
+func (r *replica) ExpiredLeases(ctx context.Context, within time.Duration, limit int) ([]ledger.Identity, error) {
+	return poll(ctx, r, "expiredleases", func() ([]ledger.Identity, error) { return r.sim.store().ExpiredLeases(ctx, within, limit) })
 }
 
 func (r *replica) Gates(ctx context.Context) ([]ledger.Gate, time.Time, error) {
-	got, err := glance(ctx, r, "gates", func() (got dated[[]ledger.Gate], err error) {
-		got.it, got.now, err = r.w.store().Gates(ctx)
+	got, err := poll(ctx, r, "gates", func() (got dated[[]ledger.Gate], err error) {
+		got.value, got.now, err = r.sim.store().Gates(ctx)
 		return got, err
 	})
 	if err == nil {
-		r.looked.Store(true)
+		r.gatesRead.Store(true)
 	}
-	return got.it, got.now, err
+	return got.value, got.now, err
 }
 
-func (r *replica) SwapGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
-	return through(ctx, r, "swapgate "+g.Provider, func() (ledger.Gate, error) {
-		return commit(ctx, r.w, ledger.Identity{}, func(ctx context.Context, s dbtest.Store) (ledger.Gate, error) { return s.SwapGate(ctx, g) })
+func (r *replica) UpdateGate(ctx context.Context, g ledger.Gate) (ledger.Gate, error) {
+	return statement(ctx, r, "updategate "+g.Provider, func() (ledger.Gate, error) {
+		return commit(ctx, r.sim, ledger.Identity{}, func(ctx context.Context, s storetest.Store) (ledger.Gate, error) { return s.UpdateGate(ctx, g) })
 	})
 }
 
-func (r *replica) SteerGate(ctx context.Context, g ledger.Gate, act ledger.Act) (ledger.Gate, error) {
-	return through(ctx, r, "steergate "+g.Provider, func() (ledger.Gate, error) {
-		return commit(ctx, r.w, ledger.Identity{}, func(ctx context.Context, s dbtest.Store) (ledger.Gate, error) { return s.SteerGate(ctx, g, act) })
+func (r *replica) UpdateGateByOperator(ctx context.Context, g ledger.Gate, audit ledger.AuditEvent) (ledger.Gate, error) {
+	return statement(ctx, r, "updategatebyoperator "+g.Provider, func() (ledger.Gate, error) {
+		return commit(ctx, r.sim, ledger.Identity{}, func(ctx context.Context, s storetest.Store) (ledger.Gate, error) {
+			return s.UpdateGateByOperator(ctx, g, audit)
+		})
 	})
 }

@@ -6,183 +6,189 @@ import (
 	"time"
 )
 
-// fault is a kind of trouble.
+// fault is a kind of fault.
 type fault string
 
 const (
-	away        fault = "the ledger is away"
-	lost        fault = "the reply of a write or a read is lost"
-	slow        fault = "a statement is slow"
-	stalled     fault = "a statement stalls past a lease"
-	blind       fault = "a look at what is due, or at the gates, fails"
-	paused      fault = "a replica is paused"
-	crashed     fault = "a replica crashes"
-	drained     fault = "a replica leaves in good order"
-	configured  fault = "another configuration"
-	leaptAhead  fault = "the ledger's clock leaps ahead"
-	leaptBack   fault = "the ledger's clock leaps back"
-	shut        fault = "a person closes a gate"
-	redelivered fault = "a message comes again after its ack"
-	impatient   fault = "a broker hangs up"
-	contested   fault = "other content"
-	cancelled   fault = "a cancel"
-	obsolete    fault = "not wanted any more"
-	unasked     fault = "no answer to the question"
-	mute        fault = "a provider does not say whether it took it"
-	denies      fault = "a provider does not know, or denies, what it took"
-	proves      fault = "a provider reports that it took it"
-	bounces     fault = "a provider reports a bounce, a failure or a complaint"
-	again       fault = "a report comes again"
-	swept       fault = "a person starts a sweep"
-	saidSent    fault = "a person says that it was sent"
-	saidUnsent  fault = "a person says that it was not sent"
-	abandoned   fault = "a person abandons it"
-	outdated    fault = "a person decides on what has moved on"
-	failedOver  fault = "the ledger fails over, and forgets nothing"
-	amnesia     fault = "the ledger fails over, and forgets its last commits"
+	ledgerUnavailable   fault = "the ledger is unavailable"
+	replyLost           fault = "the reply of a statement is lost"
+	statementSlow       fault = "a statement is slow"
+	statementStalled    fault = "a statement stalls past a lease"
+	pollFailed          fault = "a poll fails"
+	replicaPaused       fault = "a replica is paused"
+	replicaCrashed      fault = "a replica crashes"
+	replicaStopped      fault = "a replica stops"
+	reconfigured        fault = "a replica starts with another configuration"
+	clockAhead          fault = "the ledger's clock jumps ahead"
+	clockBack           fault = "the ledger's clock jumps back"
+	gateClosed          fault = "an operator closes a gate"
+	redelivered         fault = "a message is redelivered after its ack"
+	brokerTimeout       fault = "a broker closes the connection"
+	otherContent        fault = "a delivery with other content"
+	reminderCancelled   fault = "a cancel"
+	notWanted           fault = "a reminder is obsolete"
+	relevanceUnanswered fault = "a relevance check is not answered"
+	lookupUnanswered    fault = "a lookup is not answered"
+	lookupDenied        fault = "a lookup does not find an accepted message"
+	reportedAccepted    fault = "a provider reports acceptance"
+	reportedFailed      fault = "a provider reports a bounce, a failure or a complaint"
+	eventRepeated       fault = "a status event is repeated"
+	sweepStarted        fault = "an operator starts a sweep"
+	resolvedSent        fault = "an operator resolves as sent"
+	resolvedNotSent     fault = "an operator resolves as not sent"
+	resolvedAbandoned   fault = "an operator abandons an entry"
+	decisionStale       fault = "an operator decides on an outdated version"
+	failedOver          fault = "the ledger fails over without loss"
+	failedOverWithLoss  fault = "the ledger fails over and loses its last commits"
 
-	gaveUp        fault = "a broker gives up, and its dead-letter queue brings it"
-	redriven      fault = "a person redrives what fits a filter"
-	redrivenNamed fault = "a person redrives dead letters by name"
-	racing        fault = "two redrives of the same dead letters race"
-	askedTwice    fault = "a redrive is asked for twice under one key"
-	otherRequest  fault = "a key is used for another redrive"
-	stopped       fault = "a person cancels a redrive"
-	discarded     fault = "a person discards a dead letter"
-	erased        fault = "a person is erased"
-	pausedLane    fault = "a person pauses a provider"
-	resumedLane   fault = "a person resumes a provider"
-	overRedrive   fault = "a replica crashes over a redrive"
-	overForget    fault = "a replica crashes over a walk or an erasure"
-	lostRedrive   fault = "a redrive loses a reply"
-	lostForget    fault = "a walk or an erasure loses a reply"
+	brokerGaveUp         fault = "a broker's dead-letter queue delivers a message"
+	redriveByFilter      fault = "an operator redrives by a filter"
+	redriveByName        fault = "an operator redrives named dead letters"
+	redrivesRace         fault = "two redrives of the same dead letters race"
+	redriveRepeated      fault = "a redrive request is repeated with its key"
+	keyReused            fault = "a key is reused for another redrive request"
+	redriveCancelled     fault = "an operator cancels a redrive"
+	deadLetterDiscarded  fault = "an operator discards a dead letter"
+	userErased           fault = "a user's data is erased"
+	providerPaused       fault = "an operator pauses a provider"
+	providerResumed      fault = "an operator resumes a provider"
+	crashedInRedrive     fault = "a replica crashes during a redrive"
+	crashedInRetention   fault = "a replica crashes during a purge or an erasure"
+	replyLostInRedrive   fault = "a redrive loses a reply"
+	replyLostInRetention fault = "a purge or an erasure loses a reply"
 )
 
-// faults lists every kind that a run is for.
+// faults returns every kind that the runs must reach.
 func faults() []fault {
 	all := []fault{
-		away, lost, slow, stalled, blind, paused, crashed, drained, configured, leaptAhead, leaptBack, shut,
-		redelivered, impatient, contested, cancelled, obsolete, unasked,
-		mute, denies, proves, bounces, again, swept, saidSent, saidUnsent, abandoned, outdated, failedOver,
-		gaveUp, redriven, redrivenNamed, racing, askedTwice, otherRequest, stopped, discarded, erased, pausedLane, resumedLane,
-		overRedrive, overForget, lostRedrive, lostForget,
+		ledgerUnavailable, replyLost, statementSlow, statementStalled, pollFailed, replicaPaused, replicaCrashed,
+		replicaStopped, reconfigured, clockAhead, clockBack, gateClosed, redelivered, brokerTimeout, otherContent,
+		reminderCancelled, notWanted, relevanceUnanswered, lookupUnanswered, lookupDenied, reportedAccepted,
+		reportedFailed, eventRepeated, sweepStarted, resolvedSent, resolvedNotSent, resolvedAbandoned,
+		decisionStale, failedOver, brokerGaveUp, redriveByFilter, redriveByName, redrivesRace, redriveRepeated,
+		keyReused, redriveCancelled, deadLetterDiscarded, userErased, providerPaused, providerResumed,
+		crashedInRedrive, crashedInRetention, replyLostInRedrive, replyLostInRetention,
 	}
-	if *forget {
-		all = append(all, amnesia)
+	if *forgetfulFlag {
+		all = append(all, failedOverWithLoss)
 	}
-	for m := range moods {
+	for m := range behaviors {
 		all = append(all, m.fault())
 	}
 	return all
 }
 
-// mild is what happens to everybody every day: it has its line, and does not count as a fault in the mean.
-func (f fault) mild() bool { return f == slow || f == blind || f == proves || f == accepts.fault() }
+// minor reports whether a fault is an everyday event: it is counted, but not in the mean.
+func (f fault) minor() bool {
+	return f == statementSlow || f == pollFailed || f == reportedAccepted || f == accepts.fault()
+}
 
-// figure is something worth counting besides the faults.
-type figure string
+// metric is a count of something other than faults.
+type metric string
 
 const (
-	entries   figure = "entries"
-	acks      figure = "acks and 202s"
-	cancels   figure = "cancels"
-	calls     figure = "provider calls"
-	repeats   figure = "calls after the first"
-	doubtful  figure = "calls in doubt"
-	sends     figure = "sends"
-	seconds   figure = "second sends, each by a risk taken"
-	risks     figure = "risks taken"
-	lapses    figure = "lapses"
-	lates     figure = "late holders"
-	unknown   figure = "ended unknown"
-	gates     figure = "closed gates met"
-	questions figure = "questions to lookup providers"
-	resolved  figure = "decisions of people"
-	alarms    figure = "possible second sends told of"
-	forgotten figure = "reminders of which commits were forgotten"
-	reopened  figure = "dead letters put to work again"
-	rereads   figure = "unreadable messages read at last"
-	items     figure = "items of redrives"
-	skipped   figure = "items left alone"
-	turnless  figure = "items without a turn, in redrives that a person cancelled"
-	resumed   figure = "items put to work by one replica, and settled by another"
-	resent    figure = "sends after a redrive"
-	purged    figure = "payloads purged"
-	deleted   figure = "entries deleted, past the memory"
-	tooOld    figure = "deliveries after that, refused"
-	erasures  figure = "entries erased"
+	entries                  metric = "entries"
+	acks                     metric = "acks and 202s"
+	cancels                  metric = "cancels"
+	calls                    metric = "provider calls"
+	repeatedCalls            metric = "calls after the first"
+	callsInDoubt             metric = "calls in doubt"
+	sends                    metric = "sends"
+	secondSends              metric = "second sends, each after a risk taken"
+	risks                    metric = "risks taken"
+	leaseExpirations         metric = "expired leases"
+	lateOutcomes             metric = "outcomes of late holders"
+	endedUnknown             metric = "ended unknown"
+	gatesMet                 metric = "slots refused at closed gates"
+	lookups                  metric = "lookups"
+	decisions                metric = "decisions of operators"
+	secondSendAlarms         metric = "possible second sends recorded"
+	remindersWithLostCommits metric = "reminders whose commits were lost"
+	redrivenEntries          metric = "dead letters redriven"
+	reparsedMessages         metric = "malformed messages reparsed"
+	redriveItems             metric = "items of redrives"
+	skippedItems             metric = "items skipped"
+	unprocessedItems         metric = "items not processed, in cancelled redrives"
+	resumedItems             metric = "items redriven by one replica and recorded by another"
+	sendsAfterRedrive        metric = "sends after a redrive"
+	payloadsPurged           metric = "payloads purged"
+	entriesDeleted           metric = "entries deleted, past the memory"
+	refusedTooOld            metric = "later deliveries refused"
+	entriesErased            metric = "entries erased"
 )
 
-func figures() []figure {
-	return []figure{
-		entries, acks, cancels, calls, repeats, doubtful, sends, risks, seconds, lapses, lates, unknown, gates, questions, resolved, alarms,
-		reopened, rereads, items, skipped, turnless, resumed, resent, purged, deleted, tooOld, erasures,
+func metrics() []metric {
+	return []metric{
+		entries, acks, cancels, calls, repeatedCalls, callsInDoubt, sends, risks, secondSends, leaseExpirations,
+		lateOutcomes, endedUnknown, gatesMet, lookups, decisions, secondSendAlarms, redrivenEntries,
+		reparsedMessages, redriveItems, skippedItems, unprocessedItems, resumedItems, sendsAfterRedrive,
+		payloadsPurged, entriesDeleted, refusedTooOld, entriesErased,
 	}
 }
 
-// rare are those that a run need not reach.
-func rare() []figure { return []figure{forgotten} }
+// rare returns the metrics that the runs need not reach.
+func rare() []metric { return []metric{remindersWithLostCommits} }
 
-// tally is what came about, over all seeds.
+// tally is the counts over all seeds.
 type tally struct {
-	runs    int
-	broken  []uint64 // seeds
-	fired   map[fault]int
-	counted map[figure]int
-	time    time.Duration
+	runs   int
+	failed []uint64 // the failed seeds
+	faults map[fault]int
+	counts map[metric]int
+	time   time.Duration
 }
 
-func newTally() tally { return tally{fired: map[fault]int{}, counted: map[figure]int{}} }
+func newTally() tally { return tally{faults: map[fault]int{}, counts: map[metric]int{}} }
 
-func (a *tally) add(b tally) {
-	a.runs += b.runs
-	a.broken = append(a.broken, b.broken...)
-	a.time += b.time
-	for kind, n := range b.fired {
-		a.fired[kind] += n
+func (sum *tally) add(b tally) {
+	sum.runs += b.runs
+	sum.failed = append(sum.failed, b.failed...)
+	sum.time += b.time
+	for kind, n := range b.faults {
+		sum.faults[kind] += n
 	}
-	for kind, n := range b.counted {
-		a.counted[kind] += n
+	for kind, n := range b.counts {
+		sum.counts[kind] += n
 	}
 }
 
-// mean is how many faults a run met.
-func (a *tally) mean() float64 {
+// mean returns the number of faults in a run, on average.
+func (sum *tally) mean() float64 {
 	all := 0
-	for kind, n := range a.fired {
-		if !kind.mild() {
+	for kind, n := range sum.faults {
+		if !kind.minor() {
 			all += n
 		}
 	}
-	return float64(all) / float64(max(a.runs, 1))
+	return float64(all) / float64(max(sum.runs, 1))
 }
 
-func (a *tally) String() string {
+func (sum *tally) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d runs, %d failed; %.1f faults a run; %.0f h simulated\n", a.runs, len(a.broken), a.mean(), a.time.Hours())
-	for _, kind := range append(figures(), rare()...) {
-		fmt.Fprintf(&b, "%10d  %s\n", a.counted[kind], kind)
+	fmt.Fprintf(&b, "%d runs, %d failed; %.1f faults a run; %.0f h simulated\n", sum.runs, len(sum.failed), sum.mean(), sum.time.Hours())
+	for _, kind := range append(metrics(), rare()...) {
+		fmt.Fprintf(&b, "%10d  %s\n", sum.counts[kind], kind)
 	}
-	fmt.Fprintf(&b, "Faults that fired, the mild ones in brackets:\n")
+	fmt.Fprintf(&b, "Injected faults, the minor ones in brackets:\n")
 	for _, kind := range faults() {
 		line := "%10d  %s\n"
-		if kind.mild() {
+		if kind.minor() {
 			line = "%10d  (%s)\n"
 		}
-		fmt.Fprintf(&b, line, a.fired[kind], kind)
+		fmt.Fprintf(&b, line, sum.faults[kind], kind)
 	}
 	return b.String()
 }
 
-// unreached lists what a run is for and did not meet.
-func (a *tally) unreached() (missing []string) {
+// unreached lists what the runs must reach and did not.
+func (sum *tally) unreached() (missing []string) {
 	for _, kind := range faults() {
-		if a.fired[kind] == 0 {
+		if sum.faults[kind] == 0 {
 			missing = append(missing, string(kind))
 		}
 	}
-	for _, kind := range figures() {
-		if a.counted[kind] == 0 {
+	for _, kind := range metrics() {
+		if sum.counts[kind] == 0 {
 			missing = append(missing, string(kind))
 		}
 	}

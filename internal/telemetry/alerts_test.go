@@ -15,17 +15,17 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// deployed is where the rules are, seen from here.
-const deployed = "../../deploy"
+// rulesDir is the directory of the alert rules, relative to this package.
+const rulesDir = "../../deploy"
 
-func TestTheAlertsFireWhenTheyMustAndOnlyThen(t *testing.T) {
+func TestAlerts_PassPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Fatal("promtool is missing: install Prometheus (Debian, Ubuntu: apt-get install prometheus; macOS: brew install prometheus)")
 	}
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
-		cmd.Dir = deployed
+		cmd.Dir = rulesDir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
@@ -41,7 +41,7 @@ type rule struct {
 
 func rules(t *testing.T) []rule {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(deployed, "alerts.yaml"))
+	raw, err := os.ReadFile(filepath.Join(rulesDir, "alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func rules(t *testing.T) []rule {
 	return all
 }
 
-func TestEveryAlertSaysWhatToDoAndIsTested(t *testing.T) {
-	tests, err := os.ReadFile(filepath.Join(deployed, "alerts_test.yaml"))
+func TestAlerts_EachHasAnActionAndTests(t *testing.T) {
+	tests, err := os.ReadFile(filepath.Join(rulesDir, "alerts_test.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,29 +78,29 @@ func TestEveryAlertSaysWhatToDoAndIsTested(t *testing.T) {
 			t.Errorf("%s has severity %q", r.Alert, r.Labels["severity"])
 		}
 		checks := regexp.MustCompile(`alertname: `+r.Alert+`\n\s+exp_alerts:(.*)`).FindAllStringSubmatch(string(tests), -1)
-		var fires, still bool
+		var fires, silent bool
 		for _, c := range checks {
-			still = still || strings.TrimSpace(c[1]) == "[]"
+			silent = silent || strings.TrimSpace(c[1]) == "[]"
 			fires = fires || strings.TrimSpace(c[1]) == ""
 		}
-		if !fires || !still {
-			t.Errorf("%s is not shown both to fire (%v) and to keep still (%v)", r.Alert, fires, still)
+		if !fires || !silent {
+			t.Errorf("%s needs a test in which it fires (%v) and one in which it does not (%v)", r.Alert, fires, silent)
 		}
 	}
 }
 
-func TestEveryMetricThatAnAlertNamesIsScraped(t *testing.T) {
-	r := newRig(t)
-	r.picture.take(ledger.Census{Now: time.Now()}, time.Now(), time.Hour)
-	r.Lanes(func() []ledger.Gate { return nil }, func() map[string]int { return nil })
-	r.Failovers(func() ledger.Failover { return ledger.Failover{} })
-	scraped := r.scraped()
+func TestAlerts_EachMetricNamedIsScraped(t *testing.T) {
+	h := newHarness(t)
+	h.gauges.set(ledger.Backlog{Now: time.Now()}, time.Now(), time.Hour)
+	h.Providers(func() []ledger.Gate { return nil }, func() map[string]int { return nil })
+	h.Failovers(func() ledger.Failover { return ledger.Failover{} })
+	scraped := h.scraped()
 
 	selector := regexp.MustCompile(`(sendonce_\w+)(?:\{(\w+)(=~?)"([^"]+)"\})?`)
 	for _, rule := range rules(t) {
 		found := selector.FindAllStringSubmatch(rule.Expr, -1)
 		if len(found) == 0 {
-			t.Errorf("%s names no metric of ours", rule.Alert)
+			t.Errorf("%s names no sendonce metric", rule.Alert)
 		}
 		for _, f := range found {
 			if f[2] == "" {
@@ -108,7 +108,7 @@ func TestEveryMetricThatAnAlertNamesIsScraped(t *testing.T) {
 			}
 			for value := range strings.SplitSeq(f[4], "|") {
 				if !has(scraped, f[1], f[2], value) {
-					t.Errorf("%s: nothing scraped is %s", rule.Alert, f[0])
+					t.Errorf("%s: no scraped series matches %s", rule.Alert, f[0])
 				}
 			}
 		}
@@ -125,30 +125,30 @@ func has(scraped map[string]float64, metric, label, value string) bool {
 	return false
 }
 
-// runbook is what whoever an alert wakes reads, seen from here.
+// runbook is the path of the on-call runbook, relative to this package.
 const runbook = "../../docs/runbook.md"
 
-func TestTheRunbookHasAHeadingForEveryAlertAndForNoOther(t *testing.T) {
+func TestRunbook_HasExactlyOneHeadingPerAlert(t *testing.T) {
 	page := read(t, runbook)
-	headed := map[string]bool{}
+	headings := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#{2,} +(Sendonce\w+)\s*$`).FindAllStringSubmatch(page, -1) {
-		headed[heading[1]] = true
+		headings[heading[1]] = true
 	}
 	for _, r := range rules(t) {
-		if !headed[r.Alert] {
+		if !headings[r.Alert] {
 			t.Errorf("%s has no heading in the runbook", r.Alert)
 		}
-		delete(headed, r.Alert)
+		delete(headings, r.Alert)
 	}
-	for name := range headed {
-		t.Errorf("the runbook has a heading for %s, and no rule is named so", name)
+	for name := range headings {
+		t.Errorf("the runbook has a heading for %s, but there is no such rule", name)
 	}
 }
 
-func TestTheRunbookNamesNoMetricThatDoesNotExist(t *testing.T) {
-	ours := regexp.MustCompile(`\bsendonce_\w+`)
+func TestRunbook_NamesOnlyMetricsThatExist(t *testing.T) {
+	metricName := regexp.MustCompile(`\bsendonce_\w+`)
 	known := map[string]bool{}
-	note := func(names []string) {
+	add := func(names []string) {
 		for _, name := range names {
 			known[name] = true
 		}
@@ -159,19 +159,19 @@ func TestTheRunbookNamesNoMetricThatDoesNotExist(t *testing.T) {
 	}
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
-			note(ours.FindAllString(read(t, file), -1))
+			add(metricName.FindAllString(read(t, file), -1))
 		}
 	}
 	for _, r := range rules(t) {
-		note(ours.FindAllString(r.Expr, -1))
+		add(metricName.FindAllString(r.Expr, -1))
 	}
-	named := ours.FindAllString(read(t, runbook), -1)
+	named := metricName.FindAllString(read(t, runbook), -1)
 	if len(known) == 0 || len(named) == 0 {
 		t.Fatalf("%d metrics are known, %d are named", len(known), len(named))
 	}
 	for _, name := range named {
 		if !known[name] {
-			t.Errorf("the runbook names %s, which nobody counts", name)
+			t.Errorf("the runbook names %s, which does not exist", name)
 		}
 	}
 }

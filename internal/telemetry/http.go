@@ -14,18 +14,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// unmatched is the route of a request that no pattern took.
+// unmatched is the route label of a request that matched no pattern.
 const unmatched = "unmatched"
 
-// HTTP gives every request a server span and a place in http_server_request_duration_seconds, both under
-// the pattern of its route. It belongs into a chi router's Use, before everything else.
+// HTTP is middleware that records a server span and http_server_request_duration_seconds for every request,
+// both under the pattern of its route. It must be the first in a chi router's Use.
 //
-// It does not use OpenTelemetry's own wrapper, which puts the Host header into the labels and path, peer,
-// forwarded address, user agent and the value of a panic into the span: all of it either unbounded or
-// personal. Names follow https://opentelemetry.io/docs/specs/semconv/http/.
+// It does not use OpenTelemetry's own middleware, which puts the Host header into the labels, and path, peer,
+// forwarded address, user agent and the value of a panic into the span: all of them unbounded or personal. Names follow https://opentelemetry.io/docs/specs/semconv/http/.
 func (t *Telemetry) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
+		started := time.Now()
 		method := methodOf(r)
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		if trace.SpanContextFromContext(ctx).IsRemote() {
@@ -41,7 +40,7 @@ func (t *Telemetry) HTTP(next http.Handler) http.Handler {
 				attribute.String("http.route", route),
 				attribute.Int("http.response.status_code", status),
 			}
-			t.figures.http.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(labels...))
+			t.metrics.http.Record(ctx, time.Since(started).Seconds(), metric.WithAttributes(labels...))
 			span.SetName(method + " " + route)
 			span.SetAttributes(labels...)
 			if status >= http.StatusInternalServerError {
@@ -54,7 +53,7 @@ func (t *Telemetry) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// methodOf is the request's method, or the word that the conventions have for all that are none.
+// methodOf returns the request's method, or _OTHER, which the conventions define for unknown methods.
 func methodOf(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
@@ -64,7 +63,7 @@ func methodOf(r *http.Request) string {
 	return "_OTHER"
 }
 
-// routeOf is the pattern that took the request; known once the router has run.
+// routeOf returns the pattern that matched the request; it is known once the router has run.
 func routeOf(ctx context.Context) string {
 	if pattern := chi.RouteContext(ctx).RoutePattern(); pattern != "" {
 		return pattern
@@ -72,7 +71,8 @@ func routeOf(ctx context.Context) string {
 	return unmatched
 }
 
-// statusOf is what was answered; a handler that panicked before it wrote leaves net/http no answer to give.
+// statusOf returns the status of the response. A handler that panicked before it wrote one has none, and
+// counts as 500.
 func statusOf(w middleware.WrapResponseWriter, returned bool) int {
 	switch {
 	case w.Status() != 0:

@@ -9,31 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what one field may hold, in bytes.
+// Bounds of one field, in bytes.
 const (
-	maxWord = 256  // an id or another machine word
-	maxText = 1024 // an error
+	maxField = 256  // an id, code or other identifier
+	maxError = 1024 // an error
 )
 
-// minSecret is the shortest piece of a message that is struck from free text: shorter ones stand in any
-// sentence.
+// minSecret is the length of the shortest part of a message that is redacted from free text: shorter ones occur
+// in any sentence.
 const minSecret = 4
 
-// NewLogger writes one line per record: JSON, or text for a person's terminal. Times are UTC. Both forms
-// escape line breaks and control characters, so a hostile id can't forge a second line. Whatever is told as
-// "error" is redacted, whoever tells it: a driver's error may show a user, a password or a row.
+// NewLogger returns a logger that writes one line per record: JSON, or text for a terminal. Times are UTC. Both
+// formats escape line breaks and control characters, so a hostile id can't forge a second line. Every value of
+// the key "error" is redacted, whoever logs it: a driver's error may show a user, a password or a row.
 func NewLogger(w io.Writer, level slog.Leveler, text bool) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: tidy}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: normalizeAttr}
 	if text {
 		return slog.New(slog.NewTextHandler(w, o))
 	}
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
-// errorKey is the key under which every line tells its error.
+// errorKey is the key of the error in every line.
 const errorKey = "error"
 
-func tidy(groups []string, a slog.Attr) slog.Attr {
+func normalizeAttr(groups []string, a slog.Attr) slog.Attr {
 	switch {
 	case len(groups) == 0 && a.Key == slog.TimeKey:
 		a.Value = slog.TimeValue(a.Value.Time().UTC())
@@ -43,11 +43,11 @@ func tidy(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// word makes an id fit for a field.
-func word(s string) string { return printable(cut(s, maxWord)) }
+// clean makes an identifier safe for a field.
+func clean(s string) string { return printable(truncate(s, maxField)) }
 
-// printable replaces what a terminal or an editor would obey although JSON lets it through: C1 controls,
-// bidirectional marks. The handlers escape the rest.
+// printable replaces characters that a terminal or an editor interprets although JSON permits them: C1
+// controls, bidirectional marks. The handlers escape the rest.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r > unicode.MaxASCII && !unicode.IsPrint(r) {
@@ -57,45 +57,45 @@ func printable(s string) string {
 	}, s)
 }
 
-// cut keeps at most limit bytes, and no broken rune.
-func cut(s string, limit int) string {
+// truncate keeps at most limit bytes, and no broken rune.
+func truncate(s string, limit int) string {
 	if len(s) > limit {
 		s = s[:limit]
 	}
 	return strings.ToValidUTF8(s, "")
 }
 
-const struck = "[…]"
+const redacted = "[…]"
 
-// personal matches what free text may show of a person or a secret: what stands in quotes or, as
-// PostgreSQL shows a row's values, behind "=("; addresses, and a URL's password with them; phone and
-// other long numbers; a URL's query; and what follows the name of a credential.
-var personal = regexp.MustCompile(`"[^"]*"?|=\([^)]*\)?|\S+@\S+` +
+// sensitive matches what may show a person or a secret in free text: quoted strings; the values of a row, which
+// PostgreSQL shows after "=("; addresses, and with them the password in a URL; phone and other long numbers; a
+// URL's query; and what follows the name of a credential.
+var sensitive = regexp.MustCompile(`"[^"]*"?|=\([^)]*\)?|\S+@\S+` +
 	`|\+\d[\d .()/-]{5,}\d|\d{2,}[ /-][\d /-]{4,}\d|\d{7,}` +
 	`|\?\S+|(?i:bearer|basic|user=|password=|token=)\s*\S+`)
 
-// redact makes free text fit for a field. What stands in private too is struck, whole or piece by piece.
+// redact makes free text safe for a field. What is in private too is redacted, as a whole or token by token.
 func redact(text string, private ...string) string {
-	text = personal.ReplaceAllString(cut(text, 4*maxText), struck)
-	return printable(cut(strike(text, private), maxText))
+	text = sensitive.ReplaceAllString(truncate(text, 4*maxError), redacted)
+	return printable(truncate(redactText(text, private), maxError))
 }
 
-// pieces are what free text is taken apart into.
-var pieces = regexp.MustCompile(`[\pL\pN@._+%-]+`)
+// tokens matches the parts into which free text is split.
+var tokens = regexp.MustCompile(`[\pL\pN@._+%-]+`)
 
-func strike(text string, private []string) string {
+func redactText(text string, private []string) string {
 	for _, p := range private {
 		if len(p) >= minSecret {
-			text = strings.ReplaceAll(text, p, struck)
+			text = strings.ReplaceAll(text, p, redacted)
 		}
 	}
-	return pieces.ReplaceAllStringFunc(text, func(piece string) string {
-		bare := strings.Trim(piece, "._+%-")
+	return tokens.ReplaceAllStringFunc(text, func(token string) string {
+		bare := strings.Trim(token, "._+%-")
 		for _, p := range private {
 			if len(bare) >= minSecret && strings.Contains(p, bare) {
-				return struck
+				return redacted
 			}
 		}
-		return piece
+		return token
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestWhateverIsToldAsAnErrorIsRedacted(t *testing.T) {
+func TestNewLogger_RedactsEveryError(t *testing.T) {
 	const user, password = "canaryuser", "canary-s3cr3t"
 	for _, err := range []error{
 		fmt.Errorf("postgres: failed to connect to `user=%s database=gw`:\n\t10.0.0.7:5432 (db): server error: FATAL: password authentication failed for user %q", user, user),
@@ -30,29 +30,30 @@ func TestWhateverIsToldAsAnErrorIsRedacted(t *testing.T) {
 					t.Errorf("shows %s:\n%s", canary, out.String())
 				}
 			}
-			if told := strings.Count(out.String(), struck); told < 4 {
-				t.Errorf("%d of 4 lines show that something was struck:\n%s", told, out.String())
+			if redactions := strings.Count(out.String(), redacted); redactions < 4 {
+				t.Errorf("%d of 4 lines are marked as redacted:\n%s", redactions, out.String())
 			}
 		}
 	}
 }
 
-func TestAnErrorInALineStaysReadable(t *testing.T) {
-	for said, want := range map[any]string{
+func TestNewLogger_KeepsErrorsReadable(t *testing.T) {
+	for value, want := range map[any]string{
 		errors.New("dial tcp 10.0.0.7:5432: connect: connection refused"): "dial tcp 10.0.0.7:5432: connect: connection refused",
 		"context deadline exceeded":                                       "context deadline exceeded",
 		nil:                                                               "<nil>",
 	} {
 		var out bytes.Buffer
-		NewLogger(&out, slog.LevelInfo, false).Warn("not ready", "error", said, "source", "who@example.org")
+		NewLogger(&out, slog.LevelInfo, false).Warn("not ready", "error", value, "source", "who@example.org")
 		if !strings.Contains(out.String(), `"error":"`+want+`"`) || !strings.Contains(out.String(), "who@example.org") {
-			t.Errorf("%v is told as %s", said, out.String())
+			t.Errorf("%v is logged as %s", value, out.String())
 		}
 	}
 }
 
-// TestRedactingTwiceIsRedactingOnce : a wide line redacts by its delivery, and the logger once more.
-func TestRedactingTwiceIsRedactingOnce(t *testing.T) {
+// TestRedact_IsIdempotent matters because a wide line is redacted with the private parts of its delivery, and
+// once more by the logger.
+func TestRedact_IsIdempotent(t *testing.T) {
 	for _, text := range []string{
 		`Key (to)=(ada@example.org) "x" basic "y" token= z`, "Bearer a?b user=c@d password=" + strings.Repeat("e", 5000),
 		strings.Repeat("word 12345678 ", 400), `an open "quote`, "=(open",

@@ -10,43 +10,46 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Asker asks a provider whether it took a send.
-type Asker interface {
-	Ask(ctx context.Context, provider, sendKey string) (ledger.Finding, ledger.Outcome)
+// Looker looks up at a provider whether it accepted a send.
+type Looker interface {
+	Lookup(ctx context.Context, provider, sendKey string) (ledger.LookupResult, ledger.Outcome)
 }
 
-// Asker tells of every question that next asks.
-func (t *Telemetry) Asker(next Asker) Asker { return asker{t, next} }
+// Looker wraps next, and records a span and metrics for every lookup.
+func (t *Telemetry) Looker(next Looker) Looker { return looker{t, next} }
 
-type asker struct {
+type looker struct {
 	t    *Telemetry
-	next Asker
+	next Looker
 }
 
-func (a asker) Ask(ctx context.Context, provider, sendKey string) (found ledger.Finding, o ledger.Outcome) {
+func (l looker) Lookup(ctx context.Context, provider, sendKey string) (result ledger.LookupResult, o ledger.Outcome) {
 	label := provider
-	if _, known := a.t.figures.lookups[label]; !known {
+	if _, known := l.t.metrics.lookups[label]; !known {
 		label = other
 	}
-	ctx, span := a.t.tracer.Start(ctx, "lookup", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+	ctx, span := l.t.tracer.Start(ctx, "lookup", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 		attribute.String("sendonce.provider", label),
 	))
-	began := time.Now()
-	defer func() { // after a panic the finding is the zero one, no answer
-		a.t.figures.lookups[label].one(ctx, found.String())
-		a.t.figures.provider.took(ctx, label, time.Since(began))
+	started := time.Now()
+	defer func() { // after a panic the result is the zero value, unanswered
+		l.t.metrics.lookups[label].inc(ctx, result.String())
+		l.t.metrics.provider.observe(ctx, label, time.Since(started))
 		span.SetAttributes(
-			attribute.String("sendonce.answer", found.String()),
-			attribute.String("sendonce.cause", word(o.Cause)),
+			attribute.String("sendonce.result", result.String()),
+			attribute.String("sendonce.cause", clean(o.Cause)),
 			attribute.Int("sendonce.status", o.Status),
 		)
 		span.End()
 	}()
-	return a.next.Ask(ctx, provider, sendKey)
+	return l.next.Lookup(ctx, provider, sendKey)
 }
 
-// Redriven counts a dead letter's turn in a redrive.
-func (t *Telemetry) Redriven(result string) { t.figures.redriven.one(context.Background(), result) }
+// RedriveItemDone counts a processed item of a redrive.
+func (t *Telemetry) RedriveItemDone(result string) {
+	t.metrics.redriven.inc(context.Background(), result)
+}
 
-// Swept counts a look for silent holders. What waits for nobody is picked up by these alone.
-func (t *Telemetry) Swept() { t.figures.sweeps.one(context.Background(), "") }
+// SweepDone counts a finished sweep for expired leases. An entry that no delivery, request or worker brings back
+// is found by sweeps alone.
+func (t *Telemetry) SweepDone() { t.metrics.sweeps.inc(context.Background(), "") }

@@ -8,61 +8,63 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-type oracle ledger.Finding
+type fakeLooker ledger.LookupResult
 
-func (o oracle) Ask(context.Context, string, string) (ledger.Finding, ledger.Outcome) {
-	return ledger.Finding(o), ledger.Outcome{Status: 200, Cause: "status"}
+func (f fakeLooker) Lookup(context.Context, string, string) (ledger.LookupResult, ledger.Outcome) {
+	return ledger.LookupResult(f), ledger.Outcome{Status: 200, Cause: "status"}
 }
 
-type hollow struct{}
+type panickingLooker struct{}
 
-func (hollow) Ask(context.Context, string, string) (ledger.Finding, ledger.Outcome) { panic("asked") }
+func (panickingLooker) Lookup(context.Context, string, string) (ledger.LookupResult, ledger.Outcome) {
+	panic("boom")
+}
 
-func TestEachQuestionIsCountedByItsAnswer(t *testing.T) {
-	r := newRig(t)
-	for _, finding := range ledger.Findings() {
-		before := r.scraped()
-		if got, _ := r.Asker(oracle(finding)).Ask(t.Context(), "mail", "key"); got != finding {
-			t.Errorf("%s came back as %s", finding, got)
+func TestLooker_CountsByResult(t *testing.T) {
+	h := newHarness(t)
+	for _, result := range ledger.LookupResults() {
+		before := h.scraped()
+		if got, _ := h.Looker(fakeLooker(result)).Lookup(t.Context(), "mail", "key"); got != result {
+			t.Errorf("%s came back as %s", result, got)
 		}
-		if got := r.changes(before)[`sendonce_lookups_total{answer="`+finding.String()+`",provider="mail"}`]; got != 1 {
-			t.Errorf("%s is counted %v times", finding, got)
+		if got := h.changes(before)[`sendonce_lookups_total{provider="mail",result="`+result.String()+`"}`]; got != 1 {
+			t.Errorf("%s is counted %v times", result, got)
 		}
 	}
-	before := r.scraped()
-	_, _ = r.Asker(oracle(ledger.Found)).Ask(t.Context(), "drawn by somebody", "key")
+	before := h.scraped()
+	_, _ = h.Looker(fakeLooker(ledger.LookupFound)).Lookup(t.Context(), "unconfigured", "key")
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = r.Asker(hollow{}).Ask(t.Context(), "mail", "key")
+		_, _ = h.Looker(panickingLooker{}).Lookup(t.Context(), "mail", "key")
 	}()
-	changes := r.changes(before)
-	if changes[`sendonce_lookups_total{answer="found",provider="other"}`] != 1 {
+	changes := h.changes(before)
+	if changes[`sendonce_lookups_total{provider="other",result="found"}`] != 1 {
 		t.Errorf("a provider that is not configured: %v", changes)
 	}
-	if changes[`sendonce_lookups_total{answer="unanswered",provider="mail"}`] != 1 {
-		t.Errorf("a question that panicked: %v", changes)
+	if changes[`sendonce_lookups_total{provider="mail",result="unanswered"}`] != 1 {
+		t.Errorf("a lookup that panicked: %v", changes)
 	}
 }
 
-func TestTheLastChangeOfTheDatabaseIsShown(t *testing.T) {
-	r := newRig(t)
+func TestFailovers_ShowsTheLastFailover(t *testing.T) {
+	h := newHarness(t)
 	const metric = "sendonce_failover_noticed_timestamp_seconds"
 	var last ledger.Failover
-	r.Failovers(func() ledger.Failover { return last })
-	if got := r.scraped()[metric]; got != 0 {
-		t.Errorf("it never changed, and the scrape says %v", got)
+	h.Failovers(func() ledger.Failover { return last })
+	if got := h.scraped()[metric]; got != 0 {
+		t.Errorf("without a failover the scrape shows %v, want 0", got)
 	}
 	last.Noticed = time.Unix(1_900_000_000, 0)
-	if got := r.scraped()[metric]; got != 1_900_000_000 {
-		t.Errorf("the scrape says %v", got)
+	if got := h.scraped()[metric]; got != 1_900_000_000 {
+		t.Errorf("the scrape shows %v", got)
 	}
 }
 
-func TestEachSweepIsCounted(t *testing.T) {
-	r := newRig(t)
-	before := r.scraped()
-	r.Swept()
-	if got := r.changes(before)["sendonce_sweeps_total"]; got != 1 {
+func TestSweepDone_CountsEachSweep(t *testing.T) {
+	h := newHarness(t)
+	before := h.scraped()
+	h.SweepDone()
+	if got := h.changes(before)["sendonce_sweeps_total"]; got != 1 {
 		t.Errorf("counted %v times", got)
 	}
 }

@@ -16,7 +16,7 @@ type Sender interface {
 	Send(ctx context.Context, provider string, s ledger.Shipment) ledger.Outcome
 }
 
-// Sender tells of every call that next makes.
+// Sender wraps next, and records a span and metrics for every call to a provider.
 func (t *Telemetry) Sender(next Sender) Sender { return sender{t, next} }
 
 type sender struct {
@@ -25,42 +25,42 @@ type sender struct {
 }
 
 func (s sender) Send(ctx context.Context, provider string, sh ledger.Shipment) (o ledger.Outcome) {
-	began := time.Now()
+	started := time.Now()
 	label := provider
-	if _, known := s.t.figures.attempts[label]; !known {
+	if _, known := s.t.metrics.attempts[label]; !known {
 		label = other
 	}
 	ctx, span := s.t.tracer.Start(ctx, "send", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 		attribute.String("sendonce.provider", label),
-		attribute.String("sendonce.reminder_id", word(sh.ReminderID)),
-		attribute.String("sendonce.type", word(sh.Type)),
-		attribute.String("sendonce.channel", word(sh.Channel)),
+		attribute.String("sendonce.reminder_id", clean(sh.ReminderID)),
+		attribute.String("sendonce.type", clean(sh.Type)),
+		attribute.String("sendonce.channel", clean(sh.Channel)),
 	))
-	// After a panic the outcome is the zero one, unknown, which is what a panic proves.
+	// After a panic the outcome is the zero value, unknown, and unknown is correct: the call may have been made.
 	defer func() {
-		s.t.called(ctx, label, o, time.Since(began))
+		s.t.recordCall(ctx, label, o, time.Since(started))
 		if span.IsRecording() {
-			describe(span, o, sh)
+			setOutcome(span, o, sh)
 		}
 		span.End()
 	}()
 	return s.next.Send(ctx, provider, sh)
 }
 
-func (t *Telemetry) called(ctx context.Context, label string, o ledger.Outcome, took time.Duration) {
+func (t *Telemetry) recordCall(ctx context.Context, label string, o ledger.Outcome, duration time.Duration) {
 	if o.Result != ledger.ResultNotCalled {
-		t.figures.attempts[label].one(ctx, o.Result.String())
-		t.figures.provider.took(ctx, label, took)
+		t.metrics.attempts[label].inc(ctx, o.Result.String())
+		t.metrics.provider.observe(ctx, label, duration)
 	}
 }
 
-func describe(span trace.Span, o ledger.Outcome, sh ledger.Shipment) {
+func setOutcome(span trace.Span, o ledger.Outcome, sh ledger.Shipment) {
 	private := []string{sh.Recipient, string(sh.Content), string(sh.Metadata)}
 	span.SetAttributes(
 		attribute.String("sendonce.outcome", o.Result.String()),
-		attribute.String("sendonce.cause", word(o.Cause)),
+		attribute.String("sendonce.cause", clean(o.Cause)),
 		attribute.String("sendonce.code", redact(o.Code, private...)),
-		attribute.String("sendonce.request_id", word(strike(o.RequestID, private))),
+		attribute.String("sendonce.request_id", clean(redactText(o.RequestID, private))),
 		attribute.Int("sendonce.status", o.Status),
 	)
 	if o.Result != ledger.ResultAccepted {

@@ -23,86 +23,86 @@ import (
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
-// rig is telemetry whose ends are in memory.
-type rig struct {
+// harness is a Telemetry whose log, spans and metrics are kept in memory.
+type harness struct {
 	*Telemetry
 	t     *testing.T
-	log   *journal
+	log   *logBuffer
 	spans *tracetest.InMemoryExporter
 }
 
-// journal is a log that may be read while it is written.
-type journal struct {
+// logBuffer is a log that may be read while it is written.
+type logBuffer struct {
 	mu  sync.Mutex
-	all bytes.Buffer
+	buf bytes.Buffer
 }
 
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.all.Write(p)
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
 }
 
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.all.String()
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
-func newRig(t *testing.T) *rig {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	r := &rig{t: t, log: new(journal), spans: tracetest.NewInMemoryExporter()}
+	h := &harness{t: t, log: new(logBuffer), spans: tracetest.NewInMemoryExporter()}
 	var err error
-	r.Telemetry, err = assemble(t.Context(), Options{
+	h.Telemetry, err = assemble(t.Context(), Options{
 		Version:   "v1.2.3",
 		Providers: []string{"mail", "sms"},
-		Logger:    NewLogger(r.log, slog.LevelInfo, false),
-	}, sinks{
-		spans:   []sdktrace.SpanProcessor{sdktrace.NewSimpleSpanProcessor(r.spans)},
+		Logger:    NewLogger(h.log, slog.LevelInfo, false),
+	}, exporters{
+		spans:   []sdktrace.SpanProcessor{sdktrace.NewSimpleSpanProcessor(h.spans)},
 		readers: []sdkmetric.Reader{sdkmetric.NewManualReader()}, // a second reader must not disturb the scrape
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return h
 }
 
-// scraped is what a scrape shows of ours and of HTTP's, by name and labels as they are written.
-func (r *rig) scraped() map[string]float64 {
-	r.t.Helper()
+// scraped returns the scraped series of sendonce and of HTTP, by name and labels as written.
+func (h *harness) scraped() map[string]float64 {
+	h.t.Helper()
 	all := map[string]float64{}
-	for line := range strings.Lines(r.exposition()) {
+	for line := range strings.Lines(h.exposition()) {
 		if !strings.HasPrefix(line, "sendonce_") && !strings.HasPrefix(line, "http_") && !strings.HasPrefix(line, "target_info") {
 			continue
 		}
 		at := strings.LastIndexByte(line, ' ')
 		value, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
 		if err != nil {
-			r.t.Fatalf("%q: %v", line, err)
+			h.t.Fatalf("%q: %v", line, err)
 		}
 		all[line[:at]] = value
 	}
 	return all
 }
 
-func (r *rig) exposition() string {
-	r.t.Helper()
+func (h *harness) exposition() string {
+	h.t.Helper()
 	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	h.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
-		r.t.Fatalf("scrape: %d %s", w.Code, w.Body)
+		h.t.Fatalf("scrape: %d %s", w.Code, w.Body)
 	}
 	return w.Body.String()
 }
 
 // lines are the log's lines, each of which must be one JSON object.
-func (r *rig) lines() []map[string]any {
-	r.t.Helper()
+func (h *harness) lines() []map[string]any {
+	h.t.Helper()
 	var all []map[string]any
-	for line := range strings.Lines(r.log.String()) {
+	for line := range strings.Lines(h.log.String()) {
 		var one map[string]any
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			r.t.Fatalf("not one JSON line: %q: %v", line, err)
+			h.t.Fatalf("not one JSON line: %q: %v", line, err)
 		}
 		all = append(all, one)
 	}
@@ -110,10 +110,10 @@ func (r *rig) lines() []map[string]any {
 }
 
 // changes are the series that differ from before, without the buckets and sums of histograms.
-func (r *rig) changes(before map[string]float64) map[string]float64 {
+func (h *harness) changes(before map[string]float64) map[string]float64 {
 	diff := map[string]float64{}
-	for name, now := range r.scraped() {
-		timing := strings.Contains(name, "_bucket{") || strings.Contains(name, "_sum{") || strings.Contains(name, "census_age")
+	for name, now := range h.scraped() {
+		timing := strings.Contains(name, "_bucket{") || strings.Contains(name, "_sum{") || strings.Contains(name, "backlog_age")
 		if was, had := before[name]; !timing && (!had && now != 0 || was != now) {
 			diff[name] = now - was
 		}
@@ -121,36 +121,38 @@ func (r *rig) changes(before map[string]float64) map[string]float64 {
 	return diff
 }
 
-// desk answers everything in the same way.
-type desk struct {
-	reply ledger.Reply
-	err   error
-	see   func(context.Context)
+// fakeProcessor returns the same reply for every delivery, request and task.
+type fakeProcessor struct {
+	reply  ledger.Reply
+	err    error
+	onCall func(context.Context)
 }
 
-func (d desk) answer(ctx context.Context) (ledger.Reply, error) {
-	if d.see != nil {
-		d.see(ctx)
+func (p fakeProcessor) process(ctx context.Context) (ledger.Reply, error) {
+	if p.onCall != nil {
+		p.onCall(ctx)
 	}
-	return d.reply, d.err
+	return p.reply, p.err
 }
 
-func (d desk) Deliver(ctx context.Context, _ ledger.Delivery) (ledger.Reply, error) {
-	return d.answer(ctx)
+func (p fakeProcessor) Deliver(ctx context.Context, _ ledger.Delivery) (ledger.Reply, error) {
+	return p.process(ctx)
 }
 
-func (d desk) Request(ctx context.Context, _ string, _ reminder.Reminder, _ ledger.Trace) (ledger.Reply, error) {
-	return d.answer(ctx)
+func (p fakeProcessor) Request(ctx context.Context, _ string, _ reminder.Reminder, _ ledger.Trace) (ledger.Reply, error) {
+	return p.process(ctx)
 }
 
-func (d desk) Visit(ctx context.Context, _ ledger.Identity) (ledger.Reply, error) {
-	return d.answer(ctx)
+func (p fakeProcessor) Process(ctx context.Context, _ ledger.Identity) (ledger.Reply, error) {
+	return p.process(ctx)
 }
 
-// wire answers every call in the same way.
-type wire func(ctx context.Context) ledger.Outcome
+// fakeSender is a [Sender] made of a function.
+type fakeSender func(ctx context.Context) ledger.Outcome
 
-func (w wire) Send(ctx context.Context, _ string, _ ledger.Shipment) ledger.Outcome { return w(ctx) }
+func (f fakeSender) Send(ctx context.Context, _ string, _ ledger.Shipment) ledger.Outcome {
+	return f(ctx)
+}
 
 func entry(state ledger.State, reason ledger.Reason, class ledger.Class) ledger.Entry {
 	return ledger.Entry{
@@ -159,13 +161,13 @@ func entry(state ledger.State, reason ledger.Reason, class ledger.Class) ledger.
 	}
 }
 
-func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
-	r := newRig(t)
-	got := r.scraped()
-	if age, ok := got["sendonce_census_age_seconds"]; !ok || age < 0 || age > 60 {
-		t.Errorf("age of the census: %v, %v", age, ok)
+func TestMetrics_SeriesForAlertsExistFromTheStart(t *testing.T) {
+	h := newHarness(t)
+	got := h.scraped()
+	if age, ok := got["sendonce_backlog_age_seconds"]; !ok || age < 0 || age > 60 {
+		t.Errorf("age of the backlog: %v, %v", age, ok)
 	}
-	delete(got, "sendonce_census_age_seconds")
+	delete(got, "sendonce_backlog_age_seconds")
 	want := map[string]float64{
 		`sendonce_retries_total{class="credentials"}`:      0,
 		`sendonce_retries_total{class="throttled"}`:        0,
@@ -178,13 +180,13 @@ func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
 		`sendonce_dead_total{class="malformed"}`:           0,
 		`sendonce_dead_total{class="broker"}`:              0,
 		`sendonce_sent_total{receipt="present"}`:           0,
-		`sendonce_sent_total{receipt="unread"}`:            0,
+		`sendonce_sent_total{receipt="unreadable"}`:        0,
 		`sendonce_sent_total{receipt="assumed"}`:           0,
 		`sendonce_sent_total{receipt="resolved"}`:          0,
 		`sendonce_duplicates_total`:                        0,
 		`sendonce_conflicts_total`:                         0,
 		`sendonce_ledger_unavailable_total`:                0,
-		`sendonce_census_failures_total`:                   0,
+		`sendonce_backlog_failures_total`:                  0,
 		`sendonce_sweeps_total`:                            0,
 		`sendonce_late_total{kind="late_acceptance"}`:      0,
 		`sendonce_late_total{kind="late_failure"}`:         0,
@@ -196,12 +198,12 @@ func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
 		for _, outcome := range []string{"unknown", "accepted", "refused", "gone", "credentials", "throttled", "unreachable"} {
 			want[`sendonce_attempts_total{outcome="`+outcome+`",provider="`+provider+`"}`] = 0
 		}
-		for _, answer := range []string{"found", "not_found", "unanswered"} {
-			want[`sendonce_lookups_total{answer="`+answer+`",provider="`+provider+`"}`] = 0
+		for _, result := range []string{"found", "not_found", "unanswered"} {
+			want[`sendonce_lookups_total{provider="`+provider+`",result="`+result+`"}`] = 0
 		}
 	}
 	for _, result := range []string{
-		"reopened", "reread", "gone", "already_sent", "in_progress", "unknown", "not_wanted", "moved", "permanent", "parked", "purged",
+		"redriven", "reparsed", "gone", "already_sent", "in_progress", "unknown", "not_wanted", "moved", "permanent", "parked", "purged",
 		"expired", "unroutable", "malformed", "refused", "failed",
 	} {
 		want[`sendonce_redriven_total{result="`+result+`"}`] = 0
@@ -211,42 +213,42 @@ func TestSeriesThatAlertsNeedAreThereBeforeAnythingHappened(t *testing.T) {
 	}
 }
 
-func TestAnEmptyPictureIsNotShownAsAHealthyOne(t *testing.T) {
-	for name := range newRig(t).scraped() {
+func TestGauges_AbsentBeforeTheFirstBacklog(t *testing.T) {
+	for name := range newHarness(t).scraped() {
 		for _, gauge := range []string{"sendonce_pending", "sendonce_ready", "sendonce_dead{", "sendonce_gate_closed"} {
 			if strings.HasPrefix(name, gauge) {
-				t.Errorf("%s is shown before the first census", name)
+				t.Errorf("%s is shown before the first backlog", name)
 			}
 		}
 	}
 }
 
-func TestALabelOutsideItsClosedSetIsOther(t *testing.T) {
-	r := newRig(t)
-	before := len(r.scraped())
-	send := r.Sender(wire(func(context.Context) ledger.Outcome { return ledger.Outcome{Result: ledger.Result(200)} }))
+func TestMetrics_LabelOutsideItsClosedSetIsOther(t *testing.T) {
+	h := newHarness(t)
+	before := len(h.scraped())
+	send := h.Sender(fakeSender(func(context.Context) ledger.Outcome { return ledger.Outcome{Result: ledger.Result(200)} }))
 	for i := range 100_000 {
 		random := "x" + strconv.Itoa(i*7919)
-		r.Late(random)
-		r.count(t.Context(), ledger.Reply{Entry: entry(ledger.Dead, "x", ledger.Class(random))}, false)
+		h.Late(random)
+		h.count(t.Context(), ledger.Reply{Entry: entry(ledger.Dead, "x", ledger.Class(random))}, false)
 		sent := entry(ledger.Sent, ledger.ReasonAccepted, "")
-		sent.Missing = ledger.Missing(random)
-		r.count(t.Context(), ledger.Reply{Entry: sent}, false)
+		sent.ReceiptMissing = ledger.ReceiptMissing(random)
+		h.count(t.Context(), ledger.Reply{Entry: sent}, false)
 		waiting := ledger.Reply{Entry: entry(ledger.Waiting, "x", ledger.Class(random)), Outcome: &ledger.Outcome{}}
-		r.count(t.Context(), waiting, false)
-		if i%10 == 0 { // spans are dear in memory
+		h.count(t.Context(), waiting, false)
+		if i%10 == 0 { // spans take much memory
 			send.Send(t.Context(), random, ledger.Shipment{})
 		}
 	}
-	r.picture.take(ledger.Census{
+	h.gauges.set(ledger.Backlog{
 		Pending: []ledger.PendingCount{{State: "odd", Count: 1}},
 		Dead:    map[ledger.Class]int64{"odd": 1},
 		Ready:   map[string]int64{"odd": 2, "even": 3, "mail": 4},
 	}, time.Now(), time.Hour)
-	r.Lanes(func() []ledger.Gate { return []ledger.Gate{{Provider: "odd", Strikes: 1}} },
+	h.Providers(func() []ledger.Gate { return []ledger.Gate{{Provider: "odd", Failures: 1}} },
 		func() map[string]int { return map[string]int{"odd": 1, "sms": 5} })
 
-	got := r.scraped()
+	got := h.scraped()
 	for name, want := range map[string]float64{
 		`sendonce_late_total{kind="other"}`:                           100_000,
 		`sendonce_dead_total{class="other"}`:                          100_000,
@@ -270,7 +272,7 @@ func TestALabelOutsideItsClosedSetIsOther(t *testing.T) {
 	}
 }
 
-func TestStartSendsSpansAndMetricsToTheCollectorThatTheEnvironmentNames(t *testing.T) {
+func TestStart_ExportsToTheCollectorFromTheEnvironment(t *testing.T) {
 	var mu sync.Mutex
 	got := map[string]string{}
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
@@ -295,7 +297,7 @@ func TestStartSendsSpansAndMetricsToTheCollectorThatTheEnvironmentNames(t *testi
 		t.Fatal(err)
 	}
 	reply := ledger.Reply{Entry: entry(ledger.Sent, ledger.ReasonAccepted, ""), Ack: true}
-	if _, err := tel.Deliverer(desk{reply: reply}).Deliver(t.Context(), ledger.Delivery{Source: "reservations"}); err != nil {
+	if _, err := tel.Deliverer(fakeProcessor{reply: reply}).Deliver(t.Context(), ledger.Delivery{Source: "reservations"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tel.Shutdown(t.Context()); err != nil {
@@ -312,14 +314,14 @@ func TestStartSendsSpansAndMetricsToTheCollectorThatTheEnvironmentNames(t *testi
 	}
 }
 
-func TestWithoutAnExporterNoSpanIsRecordedButEachLineHasItsTrace(t *testing.T) {
+func TestStart_WithoutExporterLogsTraceIDsButRecordsNoSpan(t *testing.T) {
 	var log bytes.Buffer
 	tel, err := Start(t.Context(), Options{Logger: NewLogger(&log, slog.LevelInfo, false)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	header := http.Header{}
-	next := desk{see: func(ctx context.Context) { Propagate(ctx, header) }, reply: ledger.Reply{Ack: true}}
+	next := fakeProcessor{onCall: func(ctx context.Context) { Propagate(ctx, header) }, reply: ledger.Reply{Ack: true}}
 	if _, err := tel.Deliverer(next).Deliver(t.Context(), ledger.Delivery{}); err != nil {
 		t.Fatal(err)
 	}

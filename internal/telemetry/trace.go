@@ -11,17 +11,17 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// maxTraceState is how much of a peer's tracestate is passed on, as far as
-// https://www.w3.org/TR/trace-context/#tracestate-limits asks for.
+// maxTraceState is how many bytes of a peer's tracestate are propagated: as many as
+// https://www.w3.org/TR/trace-context/#tracestate-limits requires.
 const maxTraceState = 512
 
-// Propagate writes ctx's trace context into the header of an outgoing request. Baggage is never passed
-// on: whatever a caller put there would reach a provider.
+// Propagate writes ctx's trace context into the header of an outgoing request. Baggage is never
+// propagated: whatever a caller put there would reach a provider.
 func Propagate(ctx context.Context, h http.Header) {
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// extract reads a peer's trace context; the zero SpanContext when there is none, or one that is not valid.
+// extract returns a peer's trace context, or the zero SpanContext if there is none or it is not valid.
 func extract(t ledger.Trace) trace.SpanContext {
 	carrier := propagation.MapCarrier{"traceparent": t.Parent}
 	if len(t.State) <= maxTraceState {
@@ -30,22 +30,22 @@ func extract(t ledger.Trace) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// parented marks the context of an HTTP request that brought a trace context of its own.
+// parented is the context key of an HTTP request that has a trace context of its own.
 type parented struct{}
 
-// start begins the span of one visit. The trace context that travelled with the message is its parent,
-// since that is where the message was published; where the HTTP request has a parent of its own the span
-// stays there. The other of the two is linked.
+// start starts the span of a delivery, request or task. Its parent is the trace context that the message
+// carried, since that is where the message was published; if the HTTP request has a parent of its own, the span
+// stays below the request. The other of the two is linked.
 func (t *Telemetry) start(ctx context.Context, name string, kind trace.SpanKind, carried ledger.Trace, attrs []attribute.KeyValue) (context.Context, trace.Span) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(attrs...)}
-	here, message := trace.SpanContextFromContext(ctx), extract(carried)
+	current, message := trace.SpanContextFromContext(ctx), extract(carried)
 	switch {
-	case !message.IsValid() || here.TraceID() == message.TraceID():
+	case !message.IsValid() || current.TraceID() == message.TraceID():
 	case ctx.Value(parented{}) != nil:
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: message}))
 	default:
-		if here.IsValid() {
-			options = append(options, trace.WithLinks(trace.Link{SpanContext: here}))
+		if current.IsValid() {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: current}))
 		}
 		ctx = trace.ContextWithRemoteSpanContext(ctx, message)
 	}

@@ -21,7 +21,7 @@ const (
 	requestSpan  = "b7ad6b7169203331"
 )
 
-func TestTheMessagesTraceIsTheParentUnlessTheRequestHasOne(t *testing.T) {
+func TestTrace_MessageIsTheParentUnlessTheRequestHasOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		header, carried       string
 		state                 string
@@ -38,21 +38,21 @@ func TestTheMessagesTraceIsTheParentUnlessTheRequestHasOne(t *testing.T) {
 			header: requestTrace + "-" + requestSpan, carried: requestTrace + "-" + requestSpan,
 			trace: requestTrace, parent: "server",
 		},
-		"a lie":            {carried: "zzzz-" + messageSpan, parent: "server"},
-		"an endless state": {carried: messageTrace + "-" + messageSpan, state: "a=" + strings.Repeat("x", 250) + ",b=" + strings.Repeat("y", 250) + ",c=" + strings.Repeat("z", 250), trace: messageTrace, parent: messageSpan, linked: "server"},
+		"an invalid trace":         {carried: "zzzz-" + messageSpan, parent: "server"},
+		"a state that is too long": {carried: messageTrace + "-" + messageSpan, state: "a=" + strings.Repeat("x", 250) + ",b=" + strings.Repeat("y", 250) + ",c=" + strings.Repeat("z", 250), trace: messageTrace, parent: messageSpan, linked: "server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			h := newHarness(t)
 			carried := ledger.Trace{State: c.state}
 			if c.carried != "" {
 				carried.Parent = "00-" + c.carried + "-01"
 			}
 			outgoing := http.Header{}
-			next := desk{see: func(ctx context.Context) { Propagate(ctx, outgoing) }}
+			next := fakeProcessor{onCall: func(ctx context.Context) { Propagate(ctx, outgoing) }}
 			router := chi.NewRouter()
-			router.Use(r.HTTP)
+			router.Use(h.HTTP)
 			router.Post("/v1/push/{source}", func(_ http.ResponseWriter, q *http.Request) {
-				_, _ = r.Deliverer(next).Deliver(q.Context(), ledger.Delivery{Trace: carried})
+				_, _ = h.Deliverer(next).Deliver(q.Context(), ledger.Delivery{Trace: carried})
 			})
 			q := httptest.NewRequest(http.MethodPost, "/v1/push/reservations", nil)
 			q.Header.Set("baggage", "user=ada")
@@ -61,7 +61,7 @@ func TestTheMessagesTraceIsTheParentUnlessTheRequestHasOne(t *testing.T) {
 			}
 			router.ServeHTTP(httptest.NewRecorder(), q)
 
-			delivery, server := r.spans.GetSpans()[0], r.spans.GetSpans()[1]
+			delivery, server := h.spans.GetSpans()[0], h.spans.GetSpans()[1]
 			if server.Name != "POST /v1/push/{source}" || delivery.Name != "delivery" {
 				t.Fatalf("spans %q, %q", server.Name, delivery.Name)
 			}
@@ -82,10 +82,10 @@ func TestTheMessagesTraceIsTheParentUnlessTheRequestHasOne(t *testing.T) {
 			}
 			want := "00-" + delivery.SpanContext.TraceID().String() + "-" + delivery.SpanContext.SpanID().String() + "-01"
 			if got := outgoing.Get("traceparent"); got != want {
-				t.Errorf("passed on %q, want %q", got, want)
+				t.Errorf("propagated %q, want %q", got, want)
 			}
 			if len(outgoing.Get("tracestate")) > maxTraceState || outgoing.Get("baggage") != "" {
-				t.Errorf("passed on %v", outgoing)
+				t.Errorf("propagated %v", outgoing)
 			}
 		})
 	}
@@ -99,51 +99,51 @@ func linked(s tracetest.SpanStub) string {
 	return strings.Join(all, ",")
 }
 
-func TestTheCallIsAChildOfItsDelivery(t *testing.T) {
-	r := newRig(t)
+func TestTrace_CallIsAChildOfItsDelivery(t *testing.T) {
+	h := newHarness(t)
 	outgoing := http.Header{}
-	send := r.Sender(wire(func(ctx context.Context) ledger.Outcome {
+	send := h.Sender(fakeSender(func(ctx context.Context) ledger.Outcome {
 		Propagate(ctx, outgoing)
 		return ledger.Outcome{Result: ledger.ResultAccepted}
 	}))
-	next := desk{see: func(ctx context.Context) { send.Send(ctx, "mail", ledger.Shipment{}) }}
-	if _, err := r.Deliverer(next).Deliver(t.Context(), ledger.Delivery{}); err != nil {
+	next := fakeProcessor{onCall: func(ctx context.Context) { send.Send(ctx, "mail", ledger.Shipment{}) }}
+	if _, err := h.Deliverer(next).Deliver(t.Context(), ledger.Delivery{}); err != nil {
 		t.Fatal(err)
 	}
-	call, delivery := r.spans.GetSpans()[0], r.spans.GetSpans()[1]
+	call, delivery := h.spans.GetSpans()[0], h.spans.GetSpans()[1]
 	if call.Parent.SpanID() != delivery.SpanContext.SpanID() {
 		t.Error("the call is not the delivery's child")
 	}
 	if !strings.Contains(outgoing.Get("traceparent"), call.SpanContext.SpanID().String()) {
-		t.Error("the provider is not told of the call's span")
+		t.Error("the provider does not get the call's span")
 	}
 }
 
-func TestRequestsAreKnownByTheirRoutes(t *testing.T) {
-	r := newRig(t)
+func TestHTTP_LabelsRequestsByRoute(t *testing.T) {
+	h := newHarness(t)
 	router := chi.NewRouter()
-	router.Use(r.HTTP)
+	router.Use(h.HTTP)
 	router.Get("/v1/reminders/{reminder_id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
 	router.Post("/v1/boom", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	router.Put("/v1/silent", func(http.ResponseWriter, *http.Request) {})
 
-	ask := func(method, path string) {
+	do := func(method, path string) {
 		q := httptest.NewRequest(http.MethodGet, path, nil)
 		q.Method = method
 		q.Host = "host-" + path[1:] + ".example"
 		router.ServeHTTP(httptest.NewRecorder(), q)
 	}
 	for i := range 3 {
-		ask(http.MethodGet, "/v1/reminders/"+strconv.Itoa(i))
+		do(http.MethodGet, "/v1/reminders/"+strconv.Itoa(i))
 	}
-	ask(http.MethodPut, "/v1/silent")
-	swallow(func() { ask(http.MethodPost, "/v1/boom") })
+	do(http.MethodPut, "/v1/silent")
+	recovered(func() { do(http.MethodPost, "/v1/boom") })
 
 	series := func(method, route, status string) string {
 		return `http_server_request_duration_seconds_count{http_request_method="` + method +
 			`",http_response_status_code="` + status + `",http_route="` + route + `"}`
 	}
-	before := r.scraped()
+	before := h.scraped()
 	for name, want := range map[string]float64{
 		series("GET", "/v1/reminders/{reminder_id}", "202"): 3,
 		series("PUT", "/v1/silent", "200"):                  1,
@@ -153,15 +153,15 @@ func TestRequestsAreKnownByTheirRoutes(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, before[name], want)
 		}
 	}
-	r.spans.Reset()
+	h.spans.Reset()
 	for i := range 100_000 {
 		random := strconv.Itoa(i)
-		ask("M"+random, "/nowhere/"+random)
+		do("M"+random, "/nowhere/"+random)
 		if i%1000 == 0 {
-			r.spans.Reset()
+			h.spans.Reset()
 		}
 	}
-	after := r.changes(before)
+	after := h.changes(before)
 	if after[series("_OTHER", "unmatched", "405")] != 100_000 || len(after) != 1 {
 		t.Errorf("100,000 methods and paths made %v", after)
 	}

@@ -1,4 +1,4 @@
-// Package wire holds the shapes of what package api answers, generated from openapi.yaml.
+// Package wire has the response types of package api, generated from openapi.yaml.
 //
-// It has types and words only: no behaviour, no validation, and no decoding of what comes in.
+// It has types and constants only: no behaviour, no validation, and no decoding of requests.
 package wire

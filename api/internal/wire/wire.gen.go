@@ -16,12 +16,6 @@ const (
 	CancelledResultSent           CancelledResult = "sent"
 )
 
-// Defines values for CaseWaitsFor.
-const (
-	CaseWaitsForPerson   CaseWaitsFor = "person"
-	CaseWaitsForProvider CaseWaitsFor = "provider"
-)
-
 // Defines values for Class.
 const (
 	ClassBroker      Class = "broker"
@@ -45,37 +39,15 @@ const (
 
 // Defines values for EntryReceiptMissing.
 const (
-	EntryReceiptMissingAssumed  EntryReceiptMissing = "assumed"
-	EntryReceiptMissingResolved EntryReceiptMissing = "resolved"
-	EntryReceiptMissingUnread   EntryReceiptMissing = "unread"
+	EntryReceiptMissingAssumed    EntryReceiptMissing = "assumed"
+	EntryReceiptMissingResolved   EntryReceiptMissing = "resolved"
+	EntryReceiptMissingUnreadable EntryReceiptMissing = "unreadable"
 )
 
 // Defines values for EntryOwner.
 const (
 	EntryOwnerBroker EntryOwner = "broker"
 	EntryOwnerLedger EntryOwner = "ledger"
-)
-
-// Defines values for LineKind.
-const (
-	LineKindAttempt  LineKind = "attempt"
-	LineKindDecision LineKind = "decision"
-	LineKindLapse    LineKind = "lapse"
-	LineKindLate     LineKind = "late"
-	LineKindLookup   LineKind = "lookup"
-	LineKindReport   LineKind = "report"
-)
-
-// Defines values for LineOutcome.
-const (
-	LineOutcomeAccepted    LineOutcome = "accepted"
-	LineOutcomeCredentials LineOutcome = "credentials"
-	LineOutcomeGone        LineOutcome = "gone"
-	LineOutcomeNotCalled   LineOutcome = "not_called"
-	LineOutcomeRefused     LineOutcome = "refused"
-	LineOutcomeThrottled   LineOutcome = "throttled"
-	LineOutcomeUnknown     LineOutcome = "unknown"
-	LineOutcomeUnreachable LineOutcome = "unreachable"
 )
 
 // Defines values for LivenessStatus.
@@ -87,6 +59,7 @@ const (
 const (
 	ProblemCodeConflict             ProblemCode = "conflict"
 	ProblemCodeForbidden            ProblemCode = "forbidden"
+	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency_key_reused"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalid              ProblemCode = "invalid"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
@@ -95,7 +68,6 @@ const (
 	ProblemCodeNotFound             ProblemCode = "not_found"
 	ProblemCodeNotInDoubt           ProblemCode = "not_in_doubt"
 	ProblemCodeNothingToRedrive     ProblemCode = "nothing_to_redrive"
-	ProblemCodeOtherRequest         ProblemCode = "other_request"
 	ProblemCodeRedriveEnded         ProblemCode = "redrive_ended"
 	ProblemCodeRunning              ProblemCode = "running"
 	ProblemCodeStale                ProblemCode = "stale"
@@ -135,9 +107,9 @@ const (
 	RedriveItemResultParked      RedriveItemResult = "parked"
 	RedriveItemResultPermanent   RedriveItemResult = "permanent"
 	RedriveItemResultPurged      RedriveItemResult = "purged"
+	RedriveItemResultRedriven    RedriveItemResult = "redriven"
 	RedriveItemResultRefused     RedriveItemResult = "refused"
-	RedriveItemResultReopened    RedriveItemResult = "reopened"
-	RedriveItemResultReread      RedriveItemResult = "reread"
+	RedriveItemResultReparsed    RedriveItemResult = "reparsed"
 	RedriveItemResultUnknown     RedriveItemResult = "unknown"
 	RedriveItemResultUnroutable  RedriveItemResult = "unroutable"
 )
@@ -152,59 +124,68 @@ const (
 	StateWaiting State = "waiting"
 )
 
-// Act A person's decision, as the audit has it.
-//
-// Example: {"after":{"reason":"resolved","receipt":"r-1","state":"sent"},"at":"2031-03-04T10:00:00Z","before":{"class":"unknown","reason":"not_found","state":"unknown","version":7},"role":"operator","what":"resolve:sent","who":"oncall","why":"The provider's log has it."}
-type Act struct {
-	At time.Time `json:"at"`
+// Defines values for TimelineEventKind.
+const (
+	TimelineEventKindAttempt      TimelineEventKind = "attempt"
+	TimelineEventKindDecision     TimelineEventKind = "decision"
+	TimelineEventKindLate         TimelineEventKind = "late"
+	TimelineEventKindLeaseExpired TimelineEventKind = "lease_expired"
+	TimelineEventKindLookup       TimelineEventKind = "lookup"
+	TimelineEventKindStatus       TimelineEventKind = "status"
+)
 
-	// Who The caller's name.
-	Who  string `json:"who"`
-	Role string `json:"role"`
+// Defines values for TimelineEventOutcome.
+const (
+	TimelineEventOutcomeAccepted    TimelineEventOutcome = "accepted"
+	TimelineEventOutcomeCredentials TimelineEventOutcome = "credentials"
+	TimelineEventOutcomeGone        TimelineEventOutcome = "gone"
+	TimelineEventOutcomeNotCalled   TimelineEventOutcome = "not_called"
+	TimelineEventOutcomeRefused     TimelineEventOutcome = "refused"
+	TimelineEventOutcomeThrottled   TimelineEventOutcome = "throttled"
+	TimelineEventOutcomeUnknown     TimelineEventOutcome = "unknown"
+	TimelineEventOutcomeUnreachable TimelineEventOutcome = "unreachable"
+)
 
-	// What One word: `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`, `discard`, `erase`.
-	What string `json:"what"`
+// Defines values for UnresolvedEntryWaitsFor.
+const (
+	UnresolvedEntryWaitsForOperator UnresolvedEntryWaitsFor = "operator"
+	UnresolvedEntryWaitsForProvider UnresolvedEntryWaitsFor = "provider"
+)
 
-	// Why In the person's own words.
-	Why string `json:"why"`
-
-	// Before How the entry stood.
-	Before map[string]interface{} `json:"before,omitempty,omitzero"`
-	After  map[string]interface{} `json:"after,omitempty,omitzero"`
-}
-
-// AuditLine What a person did, or whoever held a person's token.
-type AuditLine struct {
+// AuditEvent An action of a caller with role `operator` or `admin`.
+type AuditEvent struct {
 	At time.Time `json:"at"`
 	ID string    `json:"id"`
 
-	// Who The caller's name.
-	Who  string `json:"who"`
-	Role string `json:"role"`
+	// Actor The name of the caller who acted.
+	Actor string `json:"actor"`
+	Role  string `json:"role"`
 
-	// What One word, such as `resolve:sent`, `redrive` or `pause:mail`.
-	What string `json:"what"`
+	// Action For example `resolve:sent`, `redrive` or `pause:mail`.
+	Action string `json:"action"`
 
-	// Why In the person's own words.
-	Why string `json:"why"`
+	// Reason The reason that the actor gave.
+	Reason string `json:"reason"`
 
-	// Entry The `id` of the entry that it was done to; absent where it was done to none.
+	// Entry The `id` of the affected entry; absent where it affected none or several.
 	Entry string `json:"entry,omitempty,omitzero"`
 
-	// Before How it stood.
+	// Before The state before the action.
 	Before map[string]interface{} `json:"before,omitempty,omitzero"`
-	After  map[string]interface{} `json:"after,omitempty,omitzero"`
+
+	// After The state after the action.
+	After map[string]interface{} `json:"after,omitempty,omitzero"`
 }
 
-// AuditList Example: {"items":[{"after":{"paused":true},"at":"2031-03-04T10:00:00Z","before":{"paused":false},"id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","role":"operator","what":"pause:mail","who":"oncall","why":"Their outage is announced until noon."}]}
+// AuditList Example: {"items":[{"action":"pause:mail","actor":"oncall","after":{"paused":true},"at":"2031-03-04T10:00:00Z","before":{"paused":false},"id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","reason":"The provider announced an outage until noon.","role":"operator"}]}
 type AuditList struct {
-	Items []AuditLine `json:"items"`
+	Items []AuditEvent `json:"items"`
 
 	// Next The cursor of the next page; absent on the last one.
 	Next string `json:"next,omitempty,omitzero"`
 }
 
-// CancelRequest Both or neither.
+// CancelRequest Both members or neither.
 //
 // Example: {"channel":"email","type":"seat_expiring"}
 type CancelRequest struct {
@@ -217,23 +198,17 @@ type Cancelled struct {
 	Type    string `json:"type"`
 	Channel string `json:"channel"`
 
-	// Result `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-	// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
-	// to do.
+	// Result `dropped`: it will not be sent. `in_flight`: it may be in flight or sent already; no further attempt is
+	// made unless an operator decides otherwise. `sent`: too late. `already_dropped`: there was nothing to do.
 	Result CancelledResult `json:"result"`
-
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state"`
+	State  State           `json:"state"`
 
 	// Tombstone It was cancelled before its first delivery.
 	Tombstone bool `json:"tombstone"`
 }
 
-// CancelledResult `dropped`: it will not be sent. `in_flight`: it may be on its way or sent already; no later attempt
-// will be made until a person decides otherwise. `sent`: too late. `already_dropped`: nothing was left
-// to do.
+// CancelledResult `dropped`: it will not be sent. `in_flight`: it may be in flight or sent already; no further attempt is
+// made unless an operator decides otherwise. `sent`: too late. `already_dropped`: there was nothing to do.
 type CancelledResult string
 
 // CancelledList Example: {"items":[{"channel":"email","result":"dropped","state":"dropped","tombstone":false,"type":"seat_expiring"},{"channel":"sms","result":"sent","state":"sent","tombstone":false,"type":"seat_expiring"}]}
@@ -241,45 +216,11 @@ type CancelledList struct {
 	Items []Cancelled `json:"items"`
 }
 
-// Case An entry that may have been sent, with what is known of it.
-type Case struct {
-	// Entry The ledger's one row for an identity.
-	//
-	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry Entry `json:"entry"`
-
-	// WaitsFor `provider`: it is asked again. `person`: nobody asks any more.
-	WaitsFor CaseWaitsFor `json:"waits_for"`
-
-	// Asked How many questions its provider answered with "not found", which is no proof.
-	Asked int `json:"asked"`
-
-	// AskAt When its provider is asked next.
-	AskAt time.Time `json:"ask_at,omitempty,omitzero"`
-
-	// Evidence Its timeline, as in the story.
-	Evidence []Line `json:"evidence"`
-}
-
-// CaseWaitsFor `provider`: it is asked again. `person`: nobody asks any more.
-type CaseWaitsFor string
-
-// CaseList Example: {"items":[{"ask_at":"2031-03-04T09:01:20.2Z","asked":1,"entry":{"attempts":1,"channel":"email","class":"unknown","deliveries":1,"doubt":"2031-03-04T09:00:00Z","first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"unanswered","reminder_id":"rem-1842","state":"unknown","type":"seat_expiring","updated":"2031-03-04T09:00:20.2Z","version":3},"evidence":[{"at":"2031-03-04T09:00:10Z","cause":"timeout","delivery_count":1,"finished":"2031-03-04T09:00:10Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"unknown","provider":"mail","reason":"unanswered","source":"reservations","started":"2031-03-04T09:00:00Z","state":"unknown","text":"Attempt 1 at mail ended without a readable answer (timeout), which does not tell whether it was accepted; it is not repeated without a decision.","version":2},{"at":"2031-03-04T09:00:20.2Z","finished":"2031-03-04T09:00:20.2Z","kind":"lookup","origin":"reconcile","provider":"mail","reason":"not_found","started":"2031-03-04T09:00:20Z","state":"unknown","status":404,"text":"Its provider mail was asked whether it took it, and does not know it (404), which proves nothing; it may have been sent, and is not repeated without a decision; its provider is asked next at 2031-03-04T09:01:20Z.","version":3}],"waits_for":"provider"}],"last_run":{"asked":10,"failed":0,"finished":"2031-03-04T08:00:02Z","started":"2031-03-04T08:00:00Z","unknown":12,"who":"oncall"}}
-type CaseList struct {
-	Items []Case `json:"items"`
-
-	// Next The cursor of the next page; absent on the last one.
-	Next string `json:"next,omitempty,omitzero"`
-
-	// LastRun The last run that a person started on this replica.
-	LastRun Run `json:"last_run,omitempty,omitzero"`
-}
-
-// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
+// Class For a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. For the last
+// failure of any other entry, also `credentials`, `throttled`, `unreachable` or `unknown`.
 type Class string
 
-// Conflict Other content that came under the identity, and was not sent.
+// Conflict Other content that was received for the same identity, and was not sent.
 type Conflict struct {
 	FirstSeen   time.Time `json:"first_seen"`
 	Source      string    `json:"source,omitempty,omitzero"`
@@ -287,92 +228,151 @@ type Conflict struct {
 	ContentHash string    `json:"content_hash"`
 }
 
-// Contract What a provider declares about repeats.
+// Contract What the provider guarantees for a repeated send.
 type Contract struct {
 	Kind ContractKind `json:"kind"`
 
-	// Window For how long an idempotent provider remembers a key, as the configuration has it.
+	// Window How long an idempotent provider remembers a send key, as configured.
 	Window string `json:"window,omitempty,omitzero"`
 }
 
 // ContractKind defines model for Contract.Kind.
 type ContractKind string
 
-// Entry The ledger's one row for an identity.
+// DeadLetterGroup Dead letters with the same class, provider, code and type.
+type DeadLetterGroup struct {
+	Class    Class  `json:"class"`
+	Provider string `json:"provider,omitempty,omitzero"`
+
+	// Code The provider's code; absent where it gave none.
+	Code      string    `json:"code,omitempty,omitzero"`
+	Type      string    `json:"type"`
+	Count     int64     `json:"count"`
+	FirstDead time.Time `json:"first_dead"`
+	LastDead  time.Time `json:"last_dead"`
+
+	// Sample The `id` of the newest one.
+	Sample string `json:"sample"`
+}
+
+// DeadLetterGroupList Example: {"items":[{"class":"permanent","code":"bad_template","count":412,"first_dead":"2031-03-04T08:00:00Z","last_dead":"2031-03-04T09:00:00Z","provider":"mail","sample":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","type":"seat_expiring"}]}
+type DeadLetterGroupList struct {
+	Items []DeadLetterGroup `json:"items"`
+}
+
+// Entry The ledger's only row for an identity.
 //
-// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
+// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lease_expirations":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
 type Entry struct {
-	// ID The identity as one opaque word.
+	// ID The identity in opaque form.
 	ID         string `json:"id"`
 	ReminderID string `json:"reminder_id"`
 	Type       string `json:"type"`
 	Channel    string `json:"channel"`
+	State      State  `json:"state"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state"`
-
-	// Reason Why it stands where it stands: one word.
+	// Reason Why the entry has this state.
 	Reason string `json:"reason"`
+	Class  Class  `json:"class,omitempty,omitzero"`
 
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// Code The provider's own code of the last failure.
+	// Code The provider's code for the last failure.
 	Code     string `json:"code,omitempty,omitzero"`
 	Provider string `json:"provider,omitempty,omitzero"`
 
 	// Receipt The provider's id for the message.
 	Receipt string `json:"receipt,omitempty,omitzero"`
 
-	// ReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
-	// the receipt could not be read. `resolved`: a person said so.
+	// ReceiptMissing Why a sent entry has no receipt. `assumed`: sent by policy, without proof. `unreadable`: accepted, but the
+	// receipt could not be read. `resolved`: an operator resolved it as sent.
 	ReceiptMissing EntryReceiptMissing `json:"receipt_missing,omitempty,omitzero"`
 
-	// Attempts Calls made and settled.
+	// Attempts Completed calls.
 	Attempts int `json:"attempts"`
 
-	// Lapses Attempts whose process went silent.
-	Lapses int `json:"lapses"`
+	// LeaseExpirations Attempts whose lease expired because the process stopped responding.
+	LeaseExpirations int `json:"lease_expirations"`
 
-	// Deliveries Arrivals that led to a write.
+	// Deliveries Deliveries that led to a write.
 	Deliveries int `json:"deliveries"`
 
-	// Redrives How often an operator put it to work again; absent for never.
+	// Redrives Number of redrives; absent for none.
 	Redrives int `json:"redrives,omitempty,omitzero"`
 
-	// Conflicts How many other contents came under the identity; only where it is known.
+	// Conflicts Number of conflicts; only where it is known.
 	Conflicts *int `json:"conflicts,omitempty"`
 
-	// Due While waiting: when it may be tried again.
+	// Due While waiting: the time of the next attempt.
 	Due time.Time `json:"due,omitempty,omitzero"`
 
-	// Owner Who brings a waiting entry back.
+	// Owner Who retries a waiting entry.
 	Owner EntryOwner `json:"owner,omitempty,omitzero"`
 
-	// Deadline Not sent after.
+	// Deadline Not sent after this time.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
-	// Doubt Some attempt may have been accepted: since when.
-	Doubt         time.Time `json:"doubt,omitempty,omitzero"`
+	// DoubtSince Since when an attempt may have been accepted.
+	DoubtSince    time.Time `json:"doubt_since,omitempty,omitzero"`
 	FirstSeen     time.Time `json:"first_seen"`
 	Updated       time.Time `json:"updated"`
 	ReservationID string    `json:"reservation_id,omitempty,omitzero"`
 	UserID        string    `json:"user_id,omitempty,omitzero"`
 	CorrelationID string    `json:"correlation_id,omitempty,omitzero"`
 
-	// Version Rises by one with every write.
+	// Version Increases by one with every write.
 	Version int64 `json:"version"`
 }
 
-// EntryReceiptMissing Why a sent entry has no receipt. `assumed`: by policy, nothing proves it. `unread`: accepted, but
-// the receipt could not be read. `resolved`: a person said so.
+// EntryReceiptMissing Why a sent entry has no receipt. `assumed`: sent by policy, without proof. `unreadable`: accepted, but the
+// receipt could not be read. `resolved`: an operator resolved it as sent.
 type EntryReceiptMissing string
 
-// EntryOwner Who brings a waiting entry back.
+// EntryOwner Who retries a waiting entry.
 type EntryOwner string
+
+// EntryAuditEvent An operator action on an entry.
+//
+// Example: {"action":"resolve:sent","actor":"oncall","after":{"reason":"resolved","receipt":"r-1","state":"sent"},"at":"2031-03-04T10:00:00Z","before":{"class":"unknown","reason":"not_found","state":"unknown","version":7},"reason":"The provider's log shows the message.","role":"operator"}
+type EntryAuditEvent struct {
+	At time.Time `json:"at"`
+
+	// Actor The name of the caller who acted.
+	Actor string `json:"actor"`
+	Role  string `json:"role"`
+
+	// Action `resolve:sent`, `resolve:not_sent`, `resolve:abandoned`, `discard` or `erase`.
+	Action string `json:"action"`
+
+	// Reason The reason that the actor gave.
+	Reason string `json:"reason"`
+
+	// Before The entry before the action.
+	Before map[string]interface{} `json:"before,omitempty,omitzero"`
+
+	// After The entry after the action.
+	After map[string]interface{} `json:"after,omitempty,omitzero"`
+}
+
+// EntryDetail Example: {"audit":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lease_expirations":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"payload":{"masked":true,"to":"a***@example.org"},"send_key":"c9adcbacd3de5d4a10a5db354e16a65fc5086bb4ca21f48ee3320726db6be1cd","timeline":[{"at":"2031-03-04T09:00:00.2Z","attempt":1,"delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
+type EntryDetail struct {
+	Entry Entry `json:"entry"`
+
+	// Faults For a malformed dead letter: what was wrong, one fault per item.
+	Faults []string `json:"faults,omitempty,omitzero"`
+
+	// Payload Absent where it was deleted or never existed.
+	Payload Payload `json:"payload,omitempty,omitzero"`
+
+	// PayloadPurged The payload was deleted after its retention, or erased.
+	PayloadPurged bool            `json:"payload_purged,omitempty,omitzero"`
+	Timeline      []TimelineEvent `json:"timeline"`
+	Conflicts     []Conflict      `json:"conflicts"`
+
+	// Audit The operator actions on this entry.
+	Audit []EntryAuditEvent `json:"audit"`
+
+	// SendKey The key that the provider receives with each attempt; a provider may offer a search by it.
+	SendKey string `json:"send_key"`
+}
 
 // EntryList defines model for EntryList.
 type EntryList struct {
@@ -384,137 +384,39 @@ type EntryList struct {
 
 // Erased Example: {"erased":3}
 type Erased struct {
-	// Erased Entries that named the user.
+	// Erased Number of entries of the user.
 	Erased int `json:"erased"`
 }
 
-// EventTaken Example: {"recorded":true}
-type EventTaken struct {
-	// Recorded It was news.
-	Recorded bool `json:"recorded"`
-}
-
-// Failover A standby was promoted, or a backup restored. What it may have forgotten is held in doubt.
+// Failover A standby was promoted, or a backup restored. Entries whose sends may have been lost are held in doubt.
 type Failover struct {
 	Noticed time.Time `json:"noticed"`
 
-	// Window For how long before that commits may be forgotten, as the configuration has it.
+	// Window How long before that commits may have been lost, as configured.
 	Window string `json:"window"`
 }
 
 // Fault defines model for Fault.
 type Fault struct {
-	// Field The field's or parameter's name; empty for the whole.
+	// Field The name of the field or parameter; empty for the whole request.
 	Field   string `json:"field"`
 	Problem string `json:"problem"`
 }
 
-// Gate What stands before a provider; while it is closed nobody calls.
+// Gate Controls the calls to a provider; while it is closed, no calls are made.
 type Gate struct {
 	Provider string `json:"provider"`
 
-	// ClosedUntil By the ledger's clock; may have passed.
+	// ClosedUntil By the ledger's clock; may be in the past.
 	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
+	Class       Class     `json:"class,omitempty,omitzero"`
 
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
+	// Actor Who closed it: `outcome` (the outcome of a call), or the name of an operator.
+	Actor string `json:"actor,omitempty,omitzero"`
 
-	// By Who closed it: `outcome`, or a person.
-	By string `json:"by,omitempty,omitzero"`
-
-	// Paused By a person, until a person resumes it.
+	// Paused Paused by an operator, until an operator resumes it.
 	Paused bool `json:"paused,omitempty,omitzero"`
 }
-
-// Group Dead letters that died of the same.
-type Group struct {
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class    Class  `json:"class"`
-	Provider string `json:"provider,omitempty,omitzero"`
-
-	// Code The provider's own code; absent where it gave none.
-	Code      string    `json:"code,omitempty,omitzero"`
-	Type      string    `json:"type"`
-	Count     int64     `json:"count"`
-	FirstDied time.Time `json:"first_died"`
-	LastDied  time.Time `json:"last_died"`
-
-	// Sample The `id` of the one that died last.
-	Sample string `json:"sample"`
-}
-
-// GroupList Example: {"items":[{"class":"permanent","code":"bad_template","count":412,"first_died":"2031-03-04T08:00:00Z","last_died":"2031-03-04T09:00:00Z","provider":"mail","sample":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","type":"seat_expiring"}]}
-type GroupList struct {
-	Items []Group `json:"items"`
-}
-
-// Line One line of the timeline.
-type Line struct {
-	// Version Of the write that brought the line.
-	Version int64     `json:"version"`
-	At      time.Time `json:"at"`
-
-	// Kind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-	// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
-	// was asked whether it took it. `report`: its provider said what became of it.
-	Kind LineKind `json:"kind"`
-
-	// Text The line as a sentence.
-	Text string `json:"text"`
-
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State  State  `json:"state"`
-	Reason string `json:"reason"`
-
-	// Number The attempt's number.
-	Number   int    `json:"number,omitempty,omitzero"`
-	Provider string `json:"provider,omitempty,omitzero"`
-
-	// Outcome What the call proved.
-	Outcome LineOutcome `json:"outcome,omitempty,omitzero"`
-
-	// Status The provider's HTTP status or SMTP reply code.
-	Status int `json:"status,omitempty,omitzero"`
-
-	// Code The provider's own code.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// Cause What happened, in one word of ours.
-	Cause   string `json:"cause,omitempty,omitzero"`
-	Receipt string `json:"receipt,omitempty,omitzero"`
-
-	// RequestID The provider's id for the request.
-	RequestID string `json:"request_id,omitempty,omitzero"`
-
-	// RetryAfterSeconds How long the provider asked to be left alone.
-	RetryAfterSeconds int       `json:"retry_after_seconds,omitempty,omitzero"`
-	Started           time.Time `json:"started,omitempty,omitzero"`
-	Finished          time.Time `json:"finished,omitempty,omitzero"`
-
-	// Origin How the visit came about: `push`, `api`, `worker`, `reconcile`, `person`, `provider`, `redrive`, `purge`.
-	Origin string `json:"origin,omitempty,omitzero"`
-
-	// Source The push source, the caller or the provider; of a redrive, who asked for it.
-	Source string `json:"source,omitempty,omitzero"`
-
-	// MessageID The broker's id of the message, the provider's of its report, or the redrive's.
-	MessageID string `json:"message_id,omitempty,omitzero"`
-
-	// DeliveryCount The broker's own counter.
-	DeliveryCount int `json:"delivery_count,omitempty,omitzero"`
-}
-
-// LineKind `attempt`: a call was settled. `lapse`: a process went silent with a call. `late`: it came back
-// after the entry had moved on. `decision`: the entry moved without a call. `lookup`: its provider
-// was asked whether it took it. `report`: its provider said what became of it.
-type LineKind string
-
-// LineOutcome What the call proved.
-type LineOutcome string
 
 // Liveness Example: {"status":"alive"}
 type Liveness struct {
@@ -524,45 +426,37 @@ type Liveness struct {
 // LivenessStatus defines model for Liveness.Status.
 type LivenessStatus string
 
-// Payload What was to be said to whom.
+// Payload Recipient and content of a message.
 //
 // Example: {"content":{"subject":"Your seat is about to expire"},"metadata":{"course":"algebra-1"},"to":"ada@example.org"}
 type Payload struct {
-	// To The recipient; masked where `masked` says so, as `a***@example.org` or `***42`.
+	// To The recipient; where `masked` is true, in a form like `a***@example.org` or `***42`.
 	To string `json:"to,omitempty,omitzero"`
 
-	// Content As it came. From role operator on, as all that follows.
+	// Content As received. From role `operator` on, like `metadata` and `raw`.
 	Content  json.RawMessage `json:"content,omitempty,omitzero"`
 	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
 
-	// Raw Of a malformed dead letter: the message itself, in base64.
+	// Raw For a malformed dead letter: the received message, in base64.
 	Raw []byte `json:"raw,omitempty,omitzero"`
 
-	// Masked The caller's role sees no more of it than this.
+	// Masked The caller's role may not see the whole payload.
 	Masked bool `json:"masked,omitempty,omitzero"`
 }
 
 // Problem A problem document (RFC 9457).
 type Problem struct {
-	// Type Always `about:blank`; `code` tells problems apart.
-	Type   string      `json:"type"`
-	Title  string      `json:"title"`
-	Status int         `json:"status"`
-	Code   ProblemCode `json:"code"`
-	Detail string      `json:"detail"`
-	Errors []Fault     `json:"errors,omitempty,omitzero"`
+	// Type Always `about:blank`; `code` identifies the problem.
+	Type    string      `json:"type"`
+	Title   string      `json:"title"`
+	Status  int         `json:"status"`
+	Code    ProblemCode `json:"code"`
+	Detail  string      `json:"detail"`
+	Errors  []Fault     `json:"errors,omitempty,omitzero"`
+	Entry   Entry       `json:"entry,omitempty,omitzero"`
+	Redrive Redrive     `json:"redrive,omitempty,omitzero"`
 
-	// Entry The ledger's one row for an identity.
-	//
-	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
-	Entry Entry `json:"entry,omitempty,omitzero"`
-
-	// Redrive A bounded batch of dead letters that a person put to work again.
-	//
-	// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
-	Redrive Redrive `json:"redrive,omitempty,omitzero"`
-
-	// CorrelationID Under which the log has it.
+	// CorrelationID Identifies the error in the log.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 }
 
@@ -571,48 +465,39 @@ type ProblemCode string
 
 // Provider defines model for Provider.
 type Provider struct {
-	Name string `json:"name"`
+	Name     string       `json:"name"`
+	Contract Contract     `json:"contract"`
+	Gate     ProviderGate `json:"gate"`
 
-	// Contract What a provider declares about repeats.
-	Contract Contract `json:"contract"`
-
-	// Gate What stands before a provider.
-	//
-	// Example: {"by":"oncall","open":false,"paused":true}
-	Gate ProviderGate `json:"gate"`
-
-	// Capacity Calls that it takes at once from one replica.
+	// Capacity Maximum number of concurrent calls from one replica.
 	Capacity int `json:"capacity"`
 
-	// InFlight Calls of this replica under way.
+	// InFlight Calls of this replica in flight.
 	InFlight int `json:"in_flight"`
 
-	// Rate Calls a second from one replica; absent without a limit.
+	// Rate Maximum number of calls per second from one replica; absent without a limit.
 	Rate float64 `json:"rate,omitempty,omitzero"`
 
-	// Ready Waiting entries that are due now.
+	// Ready Number of waiting entries that are due now.
 	Ready int64 `json:"ready"`
 }
 
-// ProviderGate What stands before a provider.
+// ProviderGate Controls the calls to a provider.
 //
-// Example: {"by":"oncall","open":false,"paused":true}
+// Example: {"actor":"oncall","open":false,"paused":true}
 type ProviderGate struct {
-	// Paused By a person, until a person resumes it.
+	// Paused Paused by an operator, until an operator resumes it.
 	Paused bool `json:"paused"`
 
-	// Open It lets calls through now.
+	// Open Calls are allowed now.
 	Open bool `json:"open"`
 
-	// ClosedUntil By the ledger's clock; may have passed.
+	// ClosedUntil By the ledger's clock; may be in the past.
 	ClosedUntil time.Time `json:"closed_until,omitempty,omitzero"`
+	Class       Class     `json:"class,omitempty,omitzero"`
 
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// By Who moved it last: `outcome`, or a person.
-	By string `json:"by,omitempty,omitzero"`
+	// Actor Who changed it last: `outcome` (the outcome of a call), or the name of an operator.
+	Actor string `json:"actor,omitempty,omitzero"`
 }
 
 // ProviderList Example: {"items":[{"capacity":20,"contract":{"kind":"idempotent","window":"24h0m0s"},"gate":{"open":true,"paused":false},"in_flight":3,"name":"mail","rate":50,"ready":0}]}
@@ -620,48 +505,48 @@ type ProviderList struct {
 	Items []Provider `json:"items"`
 }
 
-// Readiness Example: {"failover":{"noticed":"2031-03-04T08:30:00Z","window":"5m0s"},"gates":[{"by":"outcome","class":"throttled","closed_until":"2031-03-04T09:01:00Z","provider":"mail"}],"status":"ready"}
+// Readiness Example: {"failover":{"noticed":"2031-03-04T08:30:00Z","window":"5m0s"},"gates":[{"actor":"outcome","class":"throttled","closed_until":"2031-03-04T09:01:00Z","provider":"mail"}],"status":"ready"}
 type Readiness struct {
 	Status ReadinessStatus `json:"status"`
 	Gates  []Gate          `json:"gates"`
 
-	// Failover The last time that the database changed under us, where it ever did.
+	// Failover The last failover of the database, where one was noticed.
 	Failover Failover `json:"failover,omitempty,omitzero"`
 }
 
 // ReadinessStatus defines model for Readiness.Status.
 type ReadinessStatus string
 
-// Redrive A bounded batch of dead letters that a person put to work again.
+// Redrive A bounded batch of dead letters that an operator redrives.
 //
-// Example: {"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."}
+// Example: {"actor":"oncall","created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"reason":"The template is repaired.","request":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is repaired."},"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z"}
 type Redrive struct {
 	ID string `json:"id"`
 
-	// State `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
-	// its turn.
+	// State `running`: some items have no result yet. `cancelled`: an operator stopped it. `done`: every item has a
+	// result.
 	State RedriveState `json:"state"`
 
-	// Who The caller's name.
-	Who  string `json:"who"`
-	Role string `json:"role"`
+	// Actor The name of the caller who acted.
+	Actor string `json:"actor"`
+	Role  string `json:"role"`
 
-	// Why In the person's own words.
-	Why string `json:"why"`
+	// Reason The reason that the actor gave.
+	Reason string `json:"reason"`
 
-	// Asked What was asked, with what was left out filled in; `ids` are told as items.
-	Asked map[string]interface{} `json:"asked,omitempty,omitzero"`
+	// Request The request with its defaults filled in, without `ids`, which are the items of the report.
+	Request map[string]interface{} `json:"request,omitempty,omitzero"`
 
-	// Size Items.
+	// Size Number of items.
 	Size int `json:"size"`
 
-	// Rate Items a second.
+	// Rate Items per second.
 	Rate float64 `json:"rate"`
 
-	// Deadline That each item is granted; absent where each keeps its own.
+	// Deadline The new deadline of every item; absent where each keeps its own.
 	Deadline time.Time `json:"deadline,omitempty,omitzero"`
 
-	// Permanent The class permanent was asked for by name.
+	// Permanent Whether class `permanent` was requested explicitly.
 	Permanent bool      `json:"permanent"`
 	Created   time.Time `json:"created"`
 	Updated   time.Time `json:"updated"`
@@ -670,37 +555,60 @@ type Redrive struct {
 	Finished time.Time `json:"finished,omitempty,omitzero"`
 }
 
-// RedriveState `running`: some items have not had their turn. `cancelled`: a person stopped it. `done`: every item had
-// its turn.
+// RedriveState `running`: some items have no result yet. `cancelled`: an operator stopped it. `done`: every item has a
+// result.
 type RedriveState string
+
+// RedriveCounts The items, counted by their result and by the present state of their entries.
+type RedriveCounts struct {
+	// Waiting Without a result yet.
+	Waiting int `json:"waiting"`
+
+	// Skipped Not redriven, by result.
+	Skipped map[string]int `json:"skipped"`
+
+	// Sent Redriven, and sent.
+	Sent int `json:"sent"`
+
+	// Pending Redriven, and waiting or in flight.
+	Pending int `json:"pending"`
+
+	// Unknown Redriven, and may have been sent; see reconciliation.
+	Unknown int `json:"unknown"`
+
+	// Obsolete Redriven, and no longer relevant.
+	Obsolete int `json:"obsolete"`
+
+	// Expired Redriven, and dropped because the deadline passed.
+	Expired int `json:"expired"`
+
+	// Dropped Redriven, and cancelled, discarded or erased since.
+	Dropped int `json:"dropped"`
+
+	// Failed Redriven, and dead again, by class.
+	Failed map[string]int `json:"failed"`
+}
 
 // RedriveItem defines model for RedriveItem.
 type RedriveItem struct {
 	// Entry The entry's `id`.
 	Entry string `json:"entry"`
 
-	// Result What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
-	// and is the entry `became`. Else why it was left alone.
+	// Result The result of the item; absent before it is processed. `redriven`: it is sent again. `reparsed`: a malformed
+	// message could be parsed, and continues as the entry `reparsed_as`. Any other value says why it was skipped.
 	Result RedriveItemResult `json:"result,omitempty,omitzero"`
+	State  State             `json:"state,omitempty,omitzero"`
+	Class  Class             `json:"class,omitempty,omitzero"`
 
-	// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-	// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-	// wanted any more.
-	State State `json:"state,omitempty,omitzero"`
-
-	// Class Of a dead letter: `permanent`, `recipient`, `exhausted`, `unroutable`, `malformed` or `broker`. Of the
-	// last failure of another entry, besides: `credentials`, `throttled`, `unreachable`, `unknown`.
-	Class Class `json:"class,omitempty,omitzero"`
-
-	// Reason Why the entry stands where it stands now: one word.
+	// Reason Why the entry has its present state.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Became The `id` of the entry that a malformed one was read as.
-	Became string `json:"became,omitempty,omitzero"`
+	// ReparsedAs The `id` of the entry that a malformed message continues as.
+	ReparsedAs string `json:"reparsed_as,omitempty,omitzero"`
 }
 
-// RedriveItemResult What its turn came to; absent before. `reopened`: it was put to work. `reread`: it could be read at last,
-// and is the entry `became`. Else why it was left alone.
+// RedriveItemResult The result of the item; absent before it is processed. `redriven`: it is sent again. `reparsed`: a malformed
+// message could be parsed, and continues as the entry `reparsed_as`. Any other value says why it was skipped.
 type RedriveItemResult string
 
 // RedriveList defines model for RedriveList.
@@ -711,101 +619,142 @@ type RedriveList struct {
 	Next string `json:"next,omitempty,omitzero"`
 }
 
-// RedriveReport Example: {"duplicate_rate":0.5,"items":[{"entry":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"accepted","result":"reopened","state":"sent"},{"entry":"cmVtLTE4NDMAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"late_acceptance","result":"already_sent","state":"sent"}],"redrive":{"asked":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is mended."},"created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z","who":"oncall","why":"The template is mended."},"sent_share":1,"tally":{"dropped":0,"expired":0,"failed":{},"obsolete":0,"pending":0,"sent":1,"skipped":{"already_sent":1},"unknown":0,"waiting":0}}
+// RedriveReport Example: {"counts":{"dropped":0,"expired":0,"failed":{},"obsolete":0,"pending":0,"sent":1,"skipped":{"already_sent":1},"unknown":0,"waiting":0},"duplicate_rate":0.5,"items":[{"entry":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"accepted","result":"redriven","state":"sent"},{"entry":"cmVtLTE4NDMAc2VhdF9leHBpcmluZwBlbWFpbA","reason":"late_acceptance","result":"already_sent","state":"sent"}],"redrive":{"actor":"oncall","created":"2031-03-04T10:00:00Z","id":"K7Q2M5XJ4T6WZB3NLC5VYD2RHA","permanent":false,"rate":10,"reason":"The template is repaired.","request":{"filter":{"class":"exhausted","provider":"mail"},"limit":100,"permanent":false,"rate":10,"reason":"The template is repaired."},"role":"operator","size":2,"state":"running","updated":"2031-03-04T10:00:00Z"},"sent_share":1}
 type RedriveReport struct {
-	// Redrive Absent of a dry run.
-	Redrive Redrive `json:"redrive,omitempty,omitzero"`
+	// Redrive Absent in a dry run.
+	Redrive Redrive       `json:"redrive,omitempty,omitzero"`
+	Counts  RedriveCounts `json:"counts"`
 
-	// Tally The items, counted by what became of them and of their entries since.
-	Tally RedriveTally `json:"tally"`
-
-	// SentShare Of what was put to work, the share that is sent; 0 where nothing was.
+	// SentShare Share of the redriven items that is sent; 0 where nothing was redriven.
 	SentShare float64 `json:"sent_share"`
 
-	// DuplicateRate Of what had a turn, the share that had been sent already, and was not again; 0 where nothing had one.
+	// DuplicateRate Share of the processed items that had been sent already, and were skipped; 0 where nothing was processed.
 	DuplicateRate float64       `json:"duplicate_rate"`
 	Items         []RedriveItem `json:"items"`
 }
 
-// RedriveTally The items, counted by what became of them and of their entries since.
-type RedriveTally struct {
-	// Waiting Without a turn yet.
-	Waiting int `json:"waiting"`
+// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and is not repeated
+// without a decision. `sent`: the provider accepted it. `dead`: a dead letter. `dropped`: no longer wanted.
+type State string
 
-	// Skipped Left alone, by why.
-	Skipped map[string]int `json:"skipped"`
-
-	// Sent Put to work, and sent.
-	Sent int `json:"sent"`
-
-	// Pending Put to work, and waiting or on their way.
-	Pending int `json:"pending"`
-
-	// Unknown Put to work, and may have been sent: for reconciliation.
-	Unknown int `json:"unknown"`
-
-	// Obsolete Put to work, and not wanted any more.
-	Obsolete int `json:"obsolete"`
-
-	// Expired Put to work, and too late.
-	Expired int `json:"expired"`
-
-	// Dropped Put to work, and cancelled, discarded or erased since.
-	Dropped int `json:"dropped"`
-
-	// Failed Put to work, and dead again, by class.
-	Failed map[string]int `json:"failed"`
+// StatusEventResult Example: {"recorded":true}
+type StatusEventResult struct {
+	// Recorded False for a repeated event.
+	Recorded bool `json:"recorded"`
 }
 
-// Run A run that a person started, as far as it has come.
+// SweepRun A run that an operator started, with its progress.
 //
-// Example: {"asked":0,"failed":0,"started":"2031-03-04T09:05:00Z","unknown":0,"who":"oncall"}
-type Run struct {
-	// Who The caller's name.
-	Who     string    `json:"who"`
+// Example: {"actor":"oncall","failed":0,"lookups":0,"started":"2031-03-04T09:05:00Z","unknown":0}
+type SweepRun struct {
+	// Actor The name of the caller who started it.
+	Actor   string    `json:"actor"`
 	Started time.Time `json:"started"`
 
 	// Finished Absent while it runs.
 	Finished time.Time `json:"finished,omitempty,omitzero"`
 
-	// Unknown Entries passed over.
+	// Unknown Entries seen.
 	Unknown int `json:"unknown"`
 
-	// Asked Questions put to their providers.
-	Asked int `json:"asked"`
+	// Lookups Lookups made.
+	Lookups int `json:"lookups"`
 
-	// Failed Entries that could not be asked about or written.
+	// Failed Entries whose lookup or write failed.
 	Failed int `json:"failed"`
 }
 
-// State `sending`: an attempt is in flight. `waiting`: due later. `unknown`: may have been sent, and nobody may
-// repeat it without a decision. `sent`: the provider accepted. `dead`: a dead letter. `dropped`: not
-// wanted any more.
-type State string
+// TimelineEvent One event of an entry's timeline.
+type TimelineEvent struct {
+	// Version The version of the entry that this event created.
+	Version int64     `json:"version"`
+	At      time.Time `json:"at"`
 
-// Story Example: {"acts":[],"conflicts":[],"entry":{"attempts":1,"channel":"email","conflicts":0,"deliveries":1,"first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"provider":"mail","reason":"accepted","receipt":"r-1","reminder_id":"rem-1842","state":"sent","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","version":2},"payload":{"masked":true,"to":"a***@example.org"},"send_key":"c9adcbacd3de5d4a10a5db354e16a65fc5086bb4ca21f48ee3320726db6be1cd","timeline":[{"at":"2031-03-04T09:00:00.2Z","delivery_count":1,"finished":"2031-03-04T09:00:00.19Z","kind":"attempt","message_id":"m-9","number":1,"origin":"push","outcome":"accepted","provider":"mail","reason":"accepted","receipt":"r-1","source":"reservations","started":"2031-03-04T09:00:00Z","state":"sent","status":202,"text":"Attempt 1 at mail was accepted (202), receipt r-1.","version":2}]}
-type Story struct {
-	// Entry The ledger's one row for an identity.
-	//
-	// Example: {"attempts":1,"channel":"email","class":"throttled","correlation_id":"req-5f","deadline":"2031-03-04T09:10:00Z","deliveries":1,"due":"2031-03-04T09:00:30Z","first_seen":"2031-03-04T09:00:00.000001Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lapses":0,"owner":"ledger","provider":"mail","reason":"throttled","reminder_id":"rem-1842","reservation_id":"seat-1842","state":"waiting","type":"seat_expiring","updated":"2031-03-04T09:00:00.2Z","user_id":"u-77","version":2}
+	// Kind `attempt`: a call was completed. `lease_expired`: the process that made a call stopped responding. `late`:
+	// its result came after the entry had changed. `decision`: the entry changed without a call. `lookup`: the
+	// provider was asked whether it had accepted the message. `status`: the provider sent a status event.
+	Kind TimelineEventKind `json:"kind"`
+
+	// Text The event as a sentence.
+	Text   string `json:"text"`
+	State  State  `json:"state"`
+	Reason string `json:"reason"`
+
+	// Attempt The number of the attempt.
+	Attempt  int    `json:"attempt,omitempty,omitzero"`
+	Provider string `json:"provider,omitempty,omitzero"`
+
+	// Outcome What the call proved.
+	Outcome TimelineEventOutcome `json:"outcome,omitempty,omitzero"`
+
+	// Status The provider's HTTP status or SMTP reply code.
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Code The provider's code.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Cause What happened, as a code of this gateway.
+	Cause   string `json:"cause,omitempty,omitzero"`
+	Receipt string `json:"receipt,omitempty,omitzero"`
+
+	// RequestID The provider's id for the request.
+	RequestID string `json:"request_id,omitempty,omitzero"`
+
+	// RetryAfterSeconds How long the provider asked to wait.
+	RetryAfterSeconds int       `json:"retry_after_seconds,omitempty,omitzero"`
+	Started           time.Time `json:"started,omitempty,omitzero"`
+	Finished          time.Time `json:"finished,omitempty,omitzero"`
+
+	// Origin What triggered the event: `push`, `api`, `worker`, `reconcile`, `operator`, `provider`, `redrive` or `purge`.
+	Origin string `json:"origin,omitempty,omitzero"`
+
+	// Source The push source, the caller or the provider; for a redrive, its actor.
+	Source string `json:"source,omitempty,omitzero"`
+
+	// MessageID The broker's id of the message, the provider's id of the status event, or the id of the redrive.
+	MessageID string `json:"message_id,omitempty,omitzero"`
+
+	// DeliveryCount The broker's delivery counter.
+	DeliveryCount int `json:"delivery_count,omitempty,omitzero"`
+}
+
+// TimelineEventKind `attempt`: a call was completed. `lease_expired`: the process that made a call stopped responding. `late`:
+// its result came after the entry had changed. `decision`: the entry changed without a call. `lookup`: the
+// provider was asked whether it had accepted the message. `status`: the provider sent a status event.
+type TimelineEventKind string
+
+// TimelineEventOutcome What the call proved.
+type TimelineEventOutcome string
+
+// UnresolvedEntry An entry that may have been sent, with its timeline as evidence.
+type UnresolvedEntry struct {
 	Entry Entry `json:"entry"`
 
-	// Faults Of a malformed dead letter: what was wrong, one line each.
-	Faults []string `json:"faults,omitempty,omitzero"`
+	// WaitsFor `provider`: a lookup is scheduled. `operator`: no lookup is scheduled, and an operator must resolve it.
+	WaitsFor UnresolvedEntryWaitsFor `json:"waits_for"`
 
-	// Payload What it carries; absent where it carries nothing any more, or never did.
-	Payload Payload `json:"payload,omitempty,omitzero"`
+	// LookupsNotFound Number of lookups in a row that were answered with "not found", which is no proof.
+	LookupsNotFound int `json:"lookups_not_found"`
 
-	// PayloadPurged What it carried is not kept any longer, or was erased.
-	PayloadPurged bool       `json:"payload_purged,omitempty,omitzero"`
-	Timeline      []Line     `json:"timeline"`
-	Conflicts     []Conflict `json:"conflicts"`
+	// NextLookup Time of the next lookup.
+	NextLookup time.Time `json:"next_lookup,omitempty,omitzero"`
 
-	// Acts What people decided about it.
-	Acts []Act `json:"acts"`
+	// Evidence Its timeline, as in the detail of the entry.
+	Evidence []TimelineEvent `json:"evidence"`
+}
 
-	// SendKey The key that its provider got with each attempt, and may be searched by.
-	SendKey string `json:"send_key"`
+// UnresolvedEntryWaitsFor `provider`: a lookup is scheduled. `operator`: no lookup is scheduled, and an operator must resolve it.
+type UnresolvedEntryWaitsFor string
+
+// UnresolvedList Example: {"items":[{"entry":{"attempts":1,"channel":"email","class":"unknown","deliveries":1,"doubt_since":"2031-03-04T09:00:00Z","first_seen":"2031-03-04T09:00:00Z","id":"cmVtLTE4NDIAc2VhdF9leHBpcmluZwBlbWFpbA","lease_expirations":0,"provider":"mail","reason":"unanswered","reminder_id":"rem-1842","state":"unknown","type":"seat_expiring","updated":"2031-03-04T09:00:20.2Z","version":3},"evidence":[{"at":"2031-03-04T09:00:10Z","attempt":1,"cause":"timeout","delivery_count":1,"finished":"2031-03-04T09:00:10Z","kind":"attempt","message_id":"m-9","origin":"push","outcome":"unknown","provider":"mail","reason":"unanswered","source":"reservations","started":"2031-03-04T09:00:00Z","state":"unknown","text":"Attempt 1 at mail ended without a readable answer (timeout), so it is unknown whether it was accepted; it is not repeated without a decision.","version":2},{"at":"2031-03-04T09:00:20.2Z","finished":"2031-03-04T09:00:20.2Z","kind":"lookup","origin":"reconcile","provider":"mail","reason":"not_found","started":"2031-03-04T09:00:20Z","state":"unknown","status":404,"text":"Lookup at mail: not found (404), which does not prove that it was not sent; it may have been sent, and is not repeated without a decision; the next lookup is due at 2031-03-04T09:01:20Z.","version":3}],"lookups_not_found":1,"next_lookup":"2031-03-04T09:01:20.2Z","waits_for":"provider"}],"last_run":{"actor":"oncall","failed":0,"finished":"2031-03-04T08:00:02Z","lookups":10,"started":"2031-03-04T08:00:00Z","unknown":12}}
+type UnresolvedList struct {
+	Items []UnresolvedEntry `json:"items"`
+
+	// Next The cursor of the next page; absent on the last one.
+	Next string `json:"next,omitempty,omitzero"`
+
+	// LastRun The last run that was started on this replica.
+	LastRun SweepRun `json:"last_run,omitempty,omitzero"`
 }
 
 // Word defines model for Word.

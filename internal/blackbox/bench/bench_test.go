@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestAnAnswerIsReadWhole(t *testing.T) {
+func TestReadAnswer_ReadsTheWholeAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		wire   string
 		status int
@@ -33,7 +33,7 @@ func TestAnAnswerIsReadWhole(t *testing.T) {
 	}
 }
 
-func TestPgbenchIsUnderstood(t *testing.T) {
+func TestParsePgbench(t *testing.T) {
 	for name, c := range map[string]struct {
 		out  string
 		done int
@@ -42,14 +42,14 @@ func TestPgbenchIsUnderstood(t *testing.T) {
 		"a result": {"number of transactions actually processed: 500\ninitial connection time = 9 ms\ntps = 250.000000 (without initial connection time)\n", 500, 250},
 		"nothing":  {"number of transactions actually processed: 0\nnumber of failed transactions: 0 (NaN%)\n", 0, 0},
 	} {
-		s := said(c.out)
+		s := parsePgbench(c.out)
 		if s.done != c.done || s.done > 0 && s.rate() != c.rate {
 			t.Errorf("%s: %d done at %v, want %d at %v", name, s.done, s.rate(), c.done, c.rate)
 		}
 	}
 }
 
-func TestRatiosAreTakenWithinARound(t *testing.T) {
+func TestRatios_AreTakenWithinARound(t *testing.T) {
 	at := func(rates ...int) (all []sample) {
 		for _, r := range rates {
 			all = append(all, sample{done: r, elapsed: time.Second})
@@ -61,7 +61,7 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 	}
 }
 
-func TestAPercentileIsAValueThatWasSeen(t *testing.T) {
+func TestPercentile_IsAnObservedValue(t *testing.T) {
 	var ms []time.Duration
 	for i := range 200 {
 		ms = append(ms, time.Duration(i+1)*time.Millisecond)

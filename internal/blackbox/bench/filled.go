@@ -9,39 +9,39 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/sendonce/sendonce/db/dbtest/pgserver"
+	"github.com/sendonce/sendonce/db/storetest/pgserver"
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// openDesk starts what the desk is measured with.
-func openDesk(ctx context.Context, o options) (*laboratory, error) {
-	l := &laboratory{options: o, connecting: 1}
+// openAdmin starts what runAdmin needs.
+func openAdmin(ctx context.Context, o options) (*environment, error) {
+	e := &environment{options: o, connecting: 1}
 	var err error
-	if l.dir, err = os.MkdirTemp("", "sendonce-bench-"); err != nil {
-		return l, err
+	if e.dir, err = os.MkdirTemp("", "sendonce-bench-"); err != nil {
+		return e, err
 	}
-	l.closers = append(l.closers, func() error { return os.RemoveAll(l.dir) })
-	if l.server, err = pgserver.Start(filepath.Join(l.dir, "postgres"), true); err != nil {
-		return l, err
+	e.closers = append(e.closers, func() error { return os.RemoveAll(e.dir) })
+	if e.server, err = pgserver.Start(filepath.Join(e.dir, "postgres"), true); err != nil {
+		return e, err
 	}
-	l.closers = append(l.closers, l.server.Stop)
-	return l, l.startProvider()
+	e.closers = append(e.closers, e.server.Stop)
+	return e, e.startProvider()
 }
 
-// attend is a gateway that can be stopped before the others.
-func (l *laboratory) attend(ctx context.Context, database string, changes object) (*gateway, func() error, error) {
-	g, err := l.serve(ctx, database, changes)
+// serveStoppable starts a gateway that can be stopped before the others.
+func (e *environment) serveStoppable(ctx context.Context, database string, changes object) (*gateway, func() error, error) {
+	g, err := e.serve(ctx, database, changes)
 	if err != nil {
 		return nil, nil, err
 	}
-	stop := l.closers[len(l.closers)-1]
-	l.closers = l.closers[:len(l.closers)-1]
+	stop := e.closers[len(e.closers)-1]
+	e.closers = e.closers[:len(e.closers)-1]
 	return g, stop, nil
 }
 
-// restful is what differs between a gateway that walks through the ledger and purges, and one that has nothing to
-// walk for, since all is younger than anything is kept.
-func restful(purges bool) object {
+// adminSettings returns the settings that differ between a gateway that purges the ledger and one that has
+// nothing to purge, because every entry is younger than its retention.
+func adminSettings(purges bool) object {
 	keep, dead := "1000d", "1000d"
 	if purges {
 		keep, dead = "30d", "90d"
@@ -51,7 +51,7 @@ func restful(purges bool) object {
 		"retention": object{"sent": keep, "dropped": keep, "dead": dead},
 		"channels":  object{"email": object{"provider": "mail"}, "sms": object{"provider": "mail"}, "push": object{"provider": "mail"}},
 		"callers": []object{
-			{"name": "desk", "role": "support", "tokens": []string{supportToken}},
+			{"name": "dashboard", "role": "support", "tokens": []string{supportToken}},
 			{"name": "oncall", "role": "operator", "tokens": []string{operatorToken}},
 		},
 	}
@@ -59,23 +59,23 @@ func restful(purges bool) object {
 
 func oldID(n int) string { return fmt.Sprintf("old-%09d", n) }
 
-// filledIdentity is the identity of the n-th entry, as the statement below writes it.
+// filledIdentity returns the identity of the n-th entry, as the statement below writes it.
 func filledIdentity(n int) ledger.Identity {
 	types := []string{"seat_expiring", "seat_moved", "course_begins", "bill_due", "welcome"}
 	channels := []string{"email", "sms", "push"}
 	return ledger.Identity{ReminderID: oldID(n), Type: types[n%5], Channel: channels[n%3]}
 }
 
-// filled makes a database with so many entries of 300 days. Of a hundred, 96 are sent; 2 are dead, of three causes
-// and ten codes; some are dropped, scheduled, or wait for a person. Each has its payload and a line; every ten
-// thousandth has a conflict.
-func (l *laboratory) filled(ctx context.Context, entries int) (string, error) {
+// createFilled creates a database with entries over 300 days. Of a hundred, 96 are sent; 2 are dead, of three
+// classes and ten codes; some are dropped, scheduled, or unresolved. Each has its payload and a timeline
+// event; every ten thousandth has a conflict.
+func (e *environment) createFilled(ctx context.Context, entries int) (string, error) {
 	begun := time.Now()
-	database, err := l.createDatabase(ctx, fmt.Sprintf("filled_%d", entries))
+	database, err := e.createDatabase(ctx, fmt.Sprintf("filled_%d", entries))
 	if err != nil {
 		return "", err
 	}
-	if err := l.migrate(ctx, database); err != nil {
+	if err := e.migrate(ctx, database); err != nil {
 		return "", err
 	}
 	conn, err := pgx.Connect(ctx, database)
@@ -102,7 +102,7 @@ func (l *laboratory) filled(ctx context.Context, entries int) (string, error) {
 
 const fillEntries = `
 INSERT INTO entries (reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
-	fingerprint, receipt, attempts, spent, deliveries, owner, due, wake, doubt_since, first_seen, updated, published, source,
+	fingerprint, receipt, attempts, budget_used, deliveries, owner, due, wake, doubt_since, first_seen, updated, published, source,
 	correlation_id, reservation_id, user_id)
 SELECT 'old-' || lpad(n::text, 9, '0'),
 	(ARRAY['seat_expiring', 'seat_moved', 'course_begins', 'bill_due', 'welcome'])[n %% 5 + 1],

@@ -15,22 +15,23 @@ import (
 	"time"
 )
 
-// patience is how long senders wait for what is outstanding once a cell is over.
-const patience = 20 * time.Second
+// answerTimeout is how long senders wait for outstanding responses once a cell is over.
+const answerTimeout = 20 * time.Second
 
-// sample is what one cell gave in one round.
+// sample is the result of one cell in one round.
 type sample struct {
 	done     int
 	elapsed  time.Duration
-	p50, p99 time.Duration // 0 where single ones were not timed
+	p50, p99 time.Duration // 0 where single operations were not timed
 	usage    usage
-	wall     time.Duration // over which the usage was taken
+	wall     time.Duration // the time over which the usage was taken
 }
 
-// rate is in operations per second.
+// rate returns operations per second.
 func (s sample) rate() float64 { return float64(s.done) / s.elapsed.Seconds() }
 
-// deliver pushes reminders over so many connections for a while, each sender waiting for its answer.
+// deliver pushes reminders over a number of connections for a span of time, each sender waiting for its
+// response.
 func deliver(ctx context.Context, address string, connections int, span time.Duration, next func() int64) (sample, error) {
 	senders := make([]sender, connections)
 	for i := range senders {
@@ -39,26 +40,26 @@ func deliver(ctx context.Context, address string, connections int, span time.Dur
 			return sample{}, err
 		}
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(span + patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(span + answerTimeout)); err != nil {
 			return sample{}, err
 		}
 		senders[i] = sender{conn: conn, answers: bufio.NewReader(conn)}
 	}
-	return turns(ctx, connections, span, func(i int) error { return senders[i].push(next()) })
+	return repeat(ctx, connections, span, func(i int) error { return senders[i].push(next()) })
 }
 
-// turns repeats something on so many goroutines for a while, and times each turn.
-func turns(ctx context.Context, n int, span time.Duration, turn func(i int) error) (sample, error) {
+// repeat calls a function on n goroutines for a span of time, and times each call.
+func repeat(ctx context.Context, n int, span time.Duration, call func(i int) error) (sample, error) {
 	var (
 		took = make([][]time.Duration, n)
 		errs = make([]error, n)
-		team sync.WaitGroup
+		wg   sync.WaitGroup
 	)
 	begun := time.Now()
 	for i := range n {
-		team.Go(func() {
+		wg.Go(func() {
 			for last := begun; last.Sub(begun) < span && ctx.Err() == nil; {
-				if errs[i] = turn(i); errs[i] != nil {
+				if errs[i] = call(i); errs[i] != nil {
 					return
 				}
 				now := time.Now()
@@ -67,7 +68,7 @@ func turns(ctx context.Context, n int, span time.Duration, turn func(i int) erro
 			}
 		})
 	}
-	team.Wait()
+	wg.Wait()
 	elapsed := time.Since(begun)
 	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
 		return sample{}, err
@@ -77,7 +78,7 @@ func turns(ctx context.Context, n int, span time.Duration, turn func(i int) erro
 	return sample{done: len(all), elapsed: elapsed, p50: percentile(all, 50), p99: percentile(all, 99)}, nil
 }
 
-// percentile is the smallest value that p of a hundred do not exceed.
+// percentile returns the smallest value that p percent of the values do not exceed.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -85,7 +86,7 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[(len(sorted)*p+99)/100-1]
 }
 
-// sender speaks just enough HTTP/1.1 to keep a connection busy: the processor's time belongs to the
+// sender speaks just enough HTTP/1.1 to keep a connection busy, so that the processor's time is left to the
 // gateway.
 type sender struct {
 	conn    net.Conn
@@ -94,7 +95,7 @@ type sender struct {
 	body    []byte
 }
 
-// push delivers one reminder and takes its ack.
+// push delivers one reminder and expects its ack.
 func (s *sender) push(n int64) error {
 	s.body = fmt.Appendf(s.body[:0], `{"reminder_id": "rem-%012d", "type": "seat_expiring", "channel": "email", "to": "p%d@example.test", `+
 		`"content": {"subject": "Your seat is about to expire", "text": "It is held until 09:10."}}`, n, n)
@@ -113,7 +114,7 @@ func (s *sender) push(n int64) error {
 	return nil
 }
 
-// readAnswer reads an answer that tells its length; its body goes into buffer.
+// readAnswer reads a response with a Content-Length; its body is stored in buffer.
 func readAnswer(r *bufio.Reader, buffer []byte) (status int, body []byte, err error) {
 	length := -1
 	for first := true; ; first = false {

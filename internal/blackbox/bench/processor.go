@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// usage is processor time: what a cell took, by whom, and what others took meanwhile. It is read from
-// Linux's /proc and stays zero elsewhere.
+// usage is processor time that a cell used, by whom, and what the rest of the machine used meanwhile. It is
+// read from Linux's /proc and stays zero elsewhere.
 type usage struct {
-	gateways, postgres, load time.Duration // load: senders, provider, pgbench, and the floor's SQLite
-	all                      time.Duration // of the machine
+	gateways, postgres, load time.Duration // load: senders, provider, pgbench, and the SQLite baseline
+	all                      time.Duration // of the whole machine
 }
 
 // tick is the unit of times in /proc: USER_HZ, which is 100 on every architecture of Linux's (time(7)).
@@ -23,11 +23,11 @@ func (u usage) since(before usage) usage {
 	return usage{u.gateways - before.gateways, u.postgres - before.postgres, u.load - before.load, u.all - before.all}
 }
 
-// others is what nobody of ours took.
+// others returns the processor time of unrelated processes.
 func (u usage) others() time.Duration { return max(0, u.all-u.gateways-u.postgres-u.load) }
 
-// spent is the usage until now. A child that ended counts as its parent's (proc(5), cutime).
-func (l *laboratory) spent() (u usage) {
+// usageNow returns the usage until now. A child that ended counts as its parent's (proc(5), cutime).
+func (e *environment) usageNow() (u usage) {
 	type process struct {
 		parent int
 		name   string
@@ -57,7 +57,7 @@ func (l *laboratory) spent() (u usage) {
 		}
 		switch {
 		case up != self:
-		case pid == l.postgres.pid, pid == l.sqlite.pid:
+		case pid == e.postgres.pid, pid == e.sqlite.pid:
 			u.gateways += p.took
 		case p.name == "postgres":
 			u.postgres += p.took

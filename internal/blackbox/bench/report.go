@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// report prints what was measured, to be pasted into a note. Every figure is the median of its rounds,
-// or the least, the median and the most.
+// report prints the results, to be pasted into a document. Every figure is the median of its rounds, or the
+// minimum, the median and the maximum.
 func report(w io.Writer, machine string, o options, cells []cell, results [][]sample) {
 	fmt.Fprintf(w, "%s\n", machine)
 	fmt.Fprintf(w, "%d rounds, %d s a cell, in turn, after a round that warms up; closed loop; load, gateway and database share the cores; min / median / max\n\n", o.rounds, o.seconds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "cell\ta second\tp50 ms\tp99 ms\tCPU us each: gateway, postgres, load\tothers' cores\t")
 	for i, c := range cells {
-		of := func(what func(sample) float64) spread { return spreadOf(results[i], what) }
+		of := func(value func(sample) float64) spread { return spreadOf(results[i], value) }
 		each := func(took func(usage) time.Duration) float64 {
 			return of(func(s sample) float64 { return micros(took(s.usage)) / float64(s.done) }).median
 		}
@@ -29,29 +29,29 @@ func report(w io.Writer, machine string, o options, cells []cell, results [][]sa
 	}
 	_ = t.Flush()
 	fmt.Fprintln(w)
-	fmt.Fprintln(t, "gateway\tfloor\tgateway / floor, round by round\t")
+	fmt.Fprintln(t, "gateway\tbaseline\tgateway / baseline, round by round\t")
 	for i, c := range cells {
-		for _, floor := range c.floors {
-			f := slices.IndexFunc(cells, func(other cell) bool { return other.name == floor })
+		for _, baseline := range c.baselines {
+			f := slices.IndexFunc(cells, func(other cell) bool { return other.name == baseline })
 			r := ratios(results[i], results[f])
-			fmt.Fprintf(t, "%s\t%s\t%.2f / %.2f / %.2f\t\n", c.name, floor, r.min, r.median, r.max)
+			fmt.Fprintf(t, "%s\t%s\t%.2f / %.2f / %.2f\t\n", c.name, baseline, r.min, r.median, r.max)
 		}
 	}
 	_ = t.Flush()
 	fmt.Fprintln(w)
 	for _, c := range cells {
-		fmt.Fprintf(t, "%s\t%s\n", c.name, c.what)
+		fmt.Fprintf(t, "%s\t%s\n", c.name, c.description)
 	}
 	_ = t.Flush()
 }
 
-// spread is what rounds gave.
+// spread is the minimum, median and maximum over the rounds.
 type spread struct{ min, median, max float64 }
 
-func spreadOf(samples []sample, what func(sample) float64) spread {
+func spreadOf(samples []sample, value func(sample) float64) spread {
 	var values []float64
 	for _, s := range samples {
-		values = append(values, what(s))
+		values = append(values, value(s))
 	}
 	return spreadOver(values)
 }

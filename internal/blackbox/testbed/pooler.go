@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// Pooler puts PgBouncer in transaction mode before the server, with so many connections to each of its
-// databases. What it answers is the server's URL through it.
+// Pooler starts PgBouncer in transaction mode in front of the server, with a number of connections to each of
+// its databases. It returns the server's URL through it.
 func (s *Server) Pooler(size int) string {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")
@@ -25,7 +25,7 @@ func (s *Server) Pooler(size int) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for range 3 { // somebody may take the port first
+	for range 3 { // another process may take the port first
 		port := freePort(s.t)
 		settings := fmt.Sprintf(`[databases]
 * = host=%s port=%s user=postgres
@@ -42,7 +42,7 @@ max_client_conn = 500
 		if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
 			s.t.Fatal(err)
 		}
-		if _, err = begin(s.t, s.dir, s.owner, "TERM", "process up", program, file); err == nil {
+		if _, err = startProcess(s.t, s.dir, s.owner, "TERM", "process up", program, file); err == nil {
 			through := *u
 			through.Host = "127.0.0.1:" + strconv.Itoa(port)
 			return through.String()
@@ -52,10 +52,10 @@ max_client_conn = 500
 	return ""
 }
 
-// KeptOnAConnection tells of what a session would need its own connection for, and has no right to behind a
-// pooler: an advisory lock, or a prepared statement that was not where it was looked for (SQLSTATE 42P05,
-// 26000, 08P01). It is empty where there was nothing of the kind.
-func (s *Server) KeptOnAConnection() string {
+// ForbiddenSessionState describes state that a session would need its own connection for, and must not have
+// behind a pooler: an advisory lock, or a prepared statement that was not found on the connection (SQLSTATE
+// 42P05, 26000, 08P01). It is empty if there was none.
+func (s *Server) ForbiddenSessionState() string {
 	s.t.Helper()
 	if held := s.Query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"); held != "0" {
 		return held + " advisory locks are held"

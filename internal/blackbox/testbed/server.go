@@ -14,33 +14,33 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/sendonce/sendonce/db/dbtest/pgserver"
+	"github.com/sendonce/sendonce/db/storetest/pgserver"
 )
 
-// Server is a PostgreSQL of one test's own. Its log tells each statement and each error's SQLSTATE.
+// Server is a PostgreSQL of one test's own. Its log has each statement and each error's SQLSTATE.
 type Server struct {
 	// URL reaches its database "postgres" as the superuser "postgres"; each start gives it a new port.
 	URL string
 
-	t       testing.TB
-	dir     string // the data are in its folder "data"
-	bin     string
-	owner   *syscall.SysProcAttr
-	before  []string // words before the command line, such as env's
-	running *process
-	told    strings.Builder // the logs of earlier runs
+	t             testing.TB
+	dir           string // the data are in its folder "data"
+	bin           string
+	owner         *syscall.SysProcAttr
+	commandPrefix []string // arguments before the command line, such as env's
+	running       *process
+	earlierLogs   strings.Builder // the logs of earlier runs
 }
 
 // Postgres starts a new server.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
-	s := fresh(t)
+	s := newServer(t)
 	s.Start()
 	return s
 }
 
-// fresh makes a server's folder, and leaves the server to be started.
-func fresh(t testing.TB) *Server {
+// newServer creates a server's folder, and does not start the server yet.
+func newServer(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: filepath.Join(t.TempDir(), "server")}
 	maker, err := pgserver.Start(s.dir, false)
@@ -52,12 +52,12 @@ func fresh(t testing.TB) *Server {
 	if err := maker.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	s.owner = ownerOf(t, s.dir)
+	s.owner = processOwner(t, s.dir)
 	return s
 }
 
-// ownerOf is who has to run what works in a folder.
-func ownerOf(t testing.TB, dir string) *syscall.SysProcAttr {
+// processOwner returns the attributes of a process that runs as the owner of a folder.
+func processOwner(t testing.TB, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -70,17 +70,17 @@ func ownerOf(t testing.TB, dir string) *syscall.SysProcAttr {
 	return as
 }
 
-// Start starts the server over what is on its disk.
+// Start starts the server on its data directory.
 func (s *Server) Start() {
 	s.t.Helper()
 	var err error
-	for range 3 { // somebody may take the port first
+	for range 3 { // another process may take the port first
 		port := freePort(s.t)
-		args := append(s.before[:len(s.before):len(s.before)], filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"),
+		args := append(s.commandPrefix[:len(s.commandPrefix):len(s.commandPrefix)], filepath.Join(s.bin, "postgres"), "-D", filepath.Join(s.dir, "data"),
 			"-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200",
 			"-c", "lc_messages=C", "-c", "timezone=Asia/Kathmandu", "-c", "log_statement=all", "-c", "log_line_prefix=%e ",
-			"-c", "fsync=off", "-c", "full_page_writes=off") // the machine stays, whatever becomes of the server
-		s.running, err = begin(s.t, s.dir, s.owner, "INT", "database system is ready to accept", args...)
+			"-c", "fsync=off", "-c", "full_page_writes=off") // the machine stays up, whatever happens to the server
+		s.running, err = startProcess(s.t, s.dir, s.owner, "INT", "database system is ready to accept", args...)
 		if err == nil {
 			s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 			return
@@ -92,7 +92,7 @@ func (s *Server) Start() {
 // Stop ends the server in order: what it acknowledged is on its disk.
 func (s *Server) Stop() {
 	s.running.stop()
-	s.told.WriteString(s.running.log.String())
+	s.earlierLogs.WriteString(s.running.log.String())
 }
 
 // Kill ends it as a crash would.
@@ -105,11 +105,11 @@ func (s *Server) Kill() {
 	s.Stop()
 }
 
-// Log is all that the server has said, over all of its runs: a line begins with an error's SQLSTATE, or with
-// 00000.
-func (s *Server) Log() string { return s.told.String() + s.running.log.String() }
+// Log returns everything that the server has logged, over all of its runs: a line begins with an error's
+// SQLSTATE, or with 00000.
+func (s *Server) Log() string { return s.earlierLogs.String() + s.running.log.String() }
 
-// Address is where it listens.
+// Address returns the address it listens on.
 func (s *Server) Address() string {
 	s.t.Helper()
 	u, err := url.Parse(s.URL)
@@ -119,7 +119,7 @@ func (s *Server) Address() string {
 	return u.Host
 }
 
-// Query runs a statement and gives the first column as text, one row a line.
+// Query runs a statement and returns the first column as text, one row a line.
 func (s *Server) Query(statement string) string {
 	s.t.Helper()
 	ctx := context.Background()

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func TestAServersClockMovesWhileItRunsAndOverItsEnd(t *testing.T) {
+func TestClock_MovesWhileRunningAndAcrossRestarts(t *testing.T) {
 	t.Parallel()
-	server, clock := OnOwnClock(t)
+	server, clock := PostgresWithClock(t)
 	ahead := func() time.Duration {
 		t.Helper()
 		seconds, err := strconv.ParseFloat(server.Query("SELECT extract(epoch FROM clock_timestamp())"), 64)
@@ -39,12 +39,12 @@ func TestAServersClockMovesWhileItRunsAndOverItsEnd(t *testing.T) {
 	}
 }
 
-func TestAPoolerSharesFewConnectionsByTransaction(t *testing.T) {
+func TestPooler_SharesConnectionsByTransaction(t *testing.T) {
 	t.Parallel()
 	through := Postgres(t).Pooler(1)
 	var seen []string
 	for range 2 {
-		conn, err := pgx.Connect(t.Context(), through) // stays: in session mode it would keep the next one out
+		conn, err := pgx.Connect(t.Context(), through) // stays open: in session mode it would block the next one
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,10 +60,10 @@ func TestAPoolerSharesFewConnectionsByTransaction(t *testing.T) {
 	}
 }
 
-func TestAProgramThatEndsIsNotWaitedFor(t *testing.T) {
+func TestStartProcess_FailsWhenTheProgramEnds(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
-	_, err := begin(t, t.TempDir(), nil, "TERM", "ready", "/bin/sh", "-c", "echo no such luck >&2")
+	_, err := startProcess(t, t.TempDir(), nil, "TERM", "ready", "/bin/sh", "-c", "echo no such luck >&2")
 	if err == nil || !strings.Contains(err.Error(), "no such luck") || time.Since(begun) > startTimeout/2 {
 		t.Errorf("%v after %v", err, time.Since(begun))
 	}

@@ -15,107 +15,107 @@ import (
 	"time"
 )
 
-// Modes of a [Hostile] that take no argument. Those named accept count the message as taken before they
-// misbehave. Besides these there are status:NNN and accept-status:NNN, throttle:VALUE (429 with that
-// Retry-After), busy:VALUE (503 with it) and redirect:NNN.
+// Modes of a [Hostile] without an argument. Modes named accept count the message as accepted before they misbehave.
+// Modes with an argument are status:NNN, accept-status:NNN, throttle:VALUE (429 with that Retry-After), busy:VALUE
+// (503 with that Retry-After) and redirect:NNN.
 const (
 	OK            = "ok"
-	Close         = "close"          // the connection is closed unanswered, nothing was taken
-	Reset         = "reset"          // the same with a reset
-	AcceptClose   = "accept-close"   // taken, then closed unanswered
-	AcceptReset   = "accept-reset"   // taken, then reset
-	AcceptStall   = "accept-stall"   // taken, then silence until the caller gives up
-	AcceptCut     = "accept-cut"     // 200, and the body breaks off
-	AcceptHuge    = "accept-huge"    // 200 with a GiB of body
-	AcceptSlow    = "accept-slow"    // 200, and the body never ends
-	AcceptHTML    = "accept-html"    // 200 with a page instead of JSON
-	AcceptBomb    = "accept-bomb"    // 200 with a MiB of header
-	AcceptGarbage = "accept-garbage" // taken, then bytes that are no HTTP
+	Close         = "close"          // the connection is closed without a response, nothing accepted
+	Reset         = "reset"          // like Close, with a TCP reset
+	AcceptClose   = "accept-close"   // accepted, then closed without a response
+	AcceptReset   = "accept-reset"   // accepted, then reset
+	AcceptStall   = "accept-stall"   // accepted, then no response until the client gives up
+	AcceptCut     = "accept-cut"     // 200 with a truncated body
+	AcceptHuge    = "accept-huge"    // 200 with a body of 1 GiB
+	AcceptSlow    = "accept-slow"    // 200 with a body that never ends
+	AcceptHTML    = "accept-html"    // 200 with an HTML page instead of JSON
+	AcceptBomb    = "accept-bomb"    // 200 with 1 MiB of headers
+	AcceptGarbage = "accept-garbage" // accepted, then bytes that are not HTTP
 )
 
-// Tally is what a [Hostile] saw under one send key.
-type Tally struct {
+// KeyCounts are the counts of a [Hostile] for one send key.
+type KeyCounts struct {
 	Calls   int `json:"calls"`
 	Accepts int `json:"accepts"`
-	Bodies  int `json:"bodies"` // distinct ones
+	Bodies  int `json:"bodies"` // distinct bodies
 
 	id, to string
 	bodies map[[sha256.Size]byte]bool
 }
 
-// Counts is what a [Hostile] saw.
+// Counts are the counts of a [Hostile].
 type Counts struct {
-	Calls       int              `json:"calls"`
-	Accepts     int              `json:"accepts"`
-	Asks        int              `json:"asks"`   // look-ups
-	Strays      int              `json:"strays"` // requests to where a redirect led
-	Connections int              `json:"connections"`
-	Keys        map[string]Tally `json:"keys"`
+	Calls             int                  `json:"calls"`
+	Accepts           int                  `json:"accepts"`
+	Lookups           int                  `json:"lookups"`
+	FollowedRedirects int                  `json:"followed_redirects"` // requests to the target of a redirect
+	Connections       int                  `json:"connections"`
+	Keys              map[string]KeyCounts `json:"keys"`
 }
 
-// Control is what a [Hostile] is told; fields that are left out stand for an honest, blind provider.
+// Control configures a [Hostile]. The zero value is an honest provider with a blind contract.
 type Control struct {
-	// Modes by recipient, "" for everybody else: each call takes the next, and the last one stays.
+	// Modes by recipient, "" for all others. Each call uses the next mode; the last one stays in effect.
 	Modes map[string][]string `json:"modes"`
-	// Lookups are the modes of questions, by the recipient of what was sent under their key.
+	// Lookups are the modes of lookups, by the recipient of the message that was sent under the key.
 	Lookups    map[string][]string `json:"lookups"`
-	LatencyMin time.Duration       `json:"latency_min"` // ns, drawn evenly up to LatencyMax
+	LatencyMin time.Duration       `json:"latency_min"` // ns; the latency is uniform up to LatencyMax
 	LatencyMax time.Duration       `json:"latency_max"`
-	Idempotent bool                `json:"idempotent"` // a key once taken is answered as before, and not taken again
+	Idempotent bool                `json:"idempotent"` // a repeated key gets the same response and is not accepted again
 }
 
 // Hostile is a fake HTTP provider:
 //
-//	POST /send               takes a message
+//	POST /send               receives a message
 //	GET  /send?send_key=K    {"status": "accepted", "id": …}, or 404 with {"status": "not_found"}
 //	PUT  /control            a [Control]
 //	GET  /control            [Counts]
-//	DELETE /control          forgets all counts
+//	DELETE /control          resets all counts
 //
-// The zero value is ready, and honest.
+// The zero value is an honest provider, ready for use.
 type Hostile struct {
 	mu          sync.Mutex
 	control     Control
 	calls       int
 	accepts     int
-	asks        int
-	strays      int
+	lookups     int
+	redirects   int
 	connections int
-	keys        map[string]*Tally
+	keys        map[string]*KeyCounts
 	last        *http.Request
 	lastBody    []byte
-	lastAsk     *http.Request
+	lastLookup  *http.Request
 }
 
-// Set replaces what the fake is told.
+// Set replaces the configuration.
 func (h *Hostile) Set(c Control) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.control = c
 }
 
-// Play makes the fake take these modes for everybody, one a call; the last one stays.
-func (h *Hostile) Play(modes ...string) { h.Set(Control{Modes: map[string][]string{"": modes}}) }
+// SetModes sets the modes for all recipients, one per call; the last one stays in effect.
+func (h *Hostile) SetModes(modes ...string) { h.Set(Control{Modes: map[string][]string{"": modes}}) }
 
-// Counts is what was seen so far.
+// Counts returns the counts so far.
 func (h *Hostile) Counts() Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	keys := make(map[string]Tally, len(h.keys))
+	keys := make(map[string]KeyCounts, len(h.keys))
 	for key, t := range h.keys {
-		keys[key] = Tally{Calls: t.Calls, Accepts: t.Accepts, Bodies: len(t.bodies)}
+		keys[key] = KeyCounts{Calls: t.Calls, Accepts: t.Accepts, Bodies: len(t.bodies)}
 	}
-	return Counts{Calls: h.calls, Accepts: h.accepts, Asks: h.asks, Strays: h.strays, Connections: h.connections, Keys: keys}
+	return Counts{Calls: h.calls, Accepts: h.accepts, Lookups: h.lookups, FollowedRedirects: h.redirects, Connections: h.connections, Keys: keys}
 }
 
-// Last is the last message's request and body.
+// Last returns the request and the body of the last message.
 func (h *Hostile) Last() (*http.Request, []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, h.lastBody
 }
 
-// ConnState counts connections; it is for the server's hook of that name.
+// ConnState counts connections. It is meant for the field of this name in [http.Server].
 func (h *Hostile) ConnState(_ net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		h.mu.Lock()
@@ -124,7 +124,7 @@ func (h *Hostile) ConnState(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// ServeHTTP serves the surface named above. Anything else is where a redirect led: a stray.
+// ServeHTTP serves the endpoints listed above. Any other request is counted as a followed redirect.
 func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method + " " + r.URL.Path {
 	case "POST /send":
@@ -143,18 +143,18 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, h.Counts())
 	case "DELETE /control":
 		h.mu.Lock()
-		h.calls, h.accepts, h.asks, h.strays, h.connections, h.keys = 0, 0, 0, 0, 0, nil
+		h.calls, h.accepts, h.lookups, h.redirects, h.connections, h.keys = 0, 0, 0, 0, 0, nil
 		h.mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		h.mu.Lock()
-		h.strays++
+		h.redirects++
 		h.mu.Unlock()
-		writeJSON(w, map[string]string{"id": "stray"})
+		writeJSON(w, map[string]string{"id": "redirected"})
 	}
 }
 
-// receive reads the whole message, counts it, and then does what its mode says.
+// receive reads the whole message, counts it, and responds as its mode says.
 func (h *Hostile) receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4<<20))
 	if err != nil {
@@ -176,7 +176,7 @@ func (h *Hostile) receive(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	}
-	answer(w, r, mode, id)
+	respond(w, r, mode, id)
 }
 
 func (h *Hostile) count(r *http.Request, key, to string, body []byte) (mode, id string, wait time.Duration) {
@@ -185,11 +185,11 @@ func (h *Hostile) count(r *http.Request, key, to string, body []byte) (mode, id 
 	h.calls++
 	h.last, h.lastBody = r, body
 	if h.keys == nil {
-		h.keys = map[string]*Tally{}
+		h.keys = map[string]*KeyCounts{}
 	}
 	t := h.keys[key]
 	if t == nil {
-		t = &Tally{bodies: map[[sha256.Size]byte]bool{}}
+		t = &KeyCounts{bodies: map[[sha256.Size]byte]bool{}}
 		h.keys[key] = t
 	}
 	t.Calls++
@@ -210,23 +210,24 @@ func (h *Hostile) count(r *http.Request, key, to string, body []byte) (mode, id 
 	return mode, t.id, wait
 }
 
-// next is the mode of a call, which is thereby used up unless it is the last.
-func next(scripts *map[string][]string, to string) string {
-	if _, own := (*scripts)[to]; !own {
+// next returns the mode of a call and removes it from its list, unless it is the last one.
+func next(modes *map[string][]string, to string) string {
+	if _, ok := (*modes)[to]; !ok {
 		to = ""
 	}
-	script := (*scripts)[to]
-	if len(script) == 0 {
+	list := (*modes)[to]
+	if len(list) == 0 {
 		return OK
 	}
-	if len(script) > 1 {
-		*scripts = maps.Clone(*scripts)
-		(*scripts)[to] = script[1:]
+	if len(list) > 1 {
+		*modes = maps.Clone(*modes)
+		(*modes)[to] = list[1:]
 	}
-	return script[0]
+	return list[0]
 }
 
-func answer(w http.ResponseWriter, r *http.Request, mode, id string) {
+// respond writes the response of a mode.
+func respond(w http.ResponseWriter, r *http.Request, mode, id string) {
 	name, argument, _ := strings.Cut(mode, ":")
 	header := w.Header()
 	switch name {
@@ -282,13 +283,13 @@ func answer(w http.ResponseWriter, r *http.Request, mode, id string) {
 	}
 }
 
-// hangUp leaves a connection, after saying something that HTTP does not know.
-func hangUp(w http.ResponseWriter, reset bool, words string) {
+// hangUp writes text to the connection as it is, without an HTTP response, and closes the connection.
+func hangUp(w http.ResponseWriter, reset bool, text string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
-	_, _ = io.WriteString(conn, words)
+	_, _ = io.WriteString(conn, text)
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
 		_ = tcp.SetLinger(0)
 	}

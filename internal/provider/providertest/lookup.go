@@ -14,30 +14,30 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// AnswerCut is the mode of a question that is answered honestly and in full before the connection breaks off.
-// Besides it and the modes of a message there are "say:NNN BODY", which answers so as JSON, and page:NNN, a
-// page of HTML such as a router or a proxy would give.
+// AnswerCut is the mode of a lookup that is answered honestly and in full before the connection breaks. Lookups also
+// have the modes of messages, "reply:NNN BODY", which responds with this status and JSON body, and page:NNN, which
+// responds with an HTML page as a router or proxy would.
 const AnswerCut = "answer-cut"
 
-// PlayLookups makes the fake take these modes for every question; the last one stays.
-func (h *Hostile) PlayLookups(modes ...string) {
+// SetLookupModes sets the modes for all lookups, one per call; the last one stays in effect.
+func (h *Hostile) SetLookupModes(modes ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.control.Lookups = map[string][]string{"": modes}
 }
 
-// LastLookup is the last question's request.
+// LastLookup returns the request of the last lookup.
 func (h *Hostile) LastLookup() *http.Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lastAsk
+	return h.lastLookup
 }
 
-// lookup counts a question, and does what its mode says.
+// lookup counts a lookup, and responds as its mode says.
 func (h *Hostile) lookup(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
-	h.asks++
-	h.lastAsk = r
+	h.lookups++
+	h.lastLookup = r
 	status, body, to := http.StatusNotFound, `{"status": "not_found"}`, ""
 	if t := h.keys[r.URL.Query().Get("send_key")]; t != nil {
 		to = t.to
@@ -52,17 +52,17 @@ func (h *Hostile) lookup(w http.ResponseWriter, r *http.Request) {
 	media := "application/json"
 	switch name {
 	case OK:
-	case "say":
-		code, words, _ := strings.Cut(argument, " ")
+	case "reply":
+		code, text, _ := strings.Cut(argument, " ")
 		status, _ = strconv.Atoi(code)
-		body = words
+		body = text
 	case "page":
 		status, _ = strconv.Atoi(argument)
 		media, body = "text/html", "<html><body>404 page not found</body></html>"
 	case AnswerCut:
 		w.Header().Set("Content-Length", "1000")
 	default:
-		answer(w, r, mode, "")
+		respond(w, r, mode, "")
 		return
 	}
 	w.Header().Set("Content-Type", media)
@@ -74,164 +74,164 @@ func (h *Hostile) lookup(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Asking is a provider that can be asked.
-type Asking interface {
+// LookupProvider is a provider that supports lookups.
+type LookupProvider interface {
 	provider.Provider
-	provider.Asker
+	provider.Looker
 }
 
-// question is one line of the table of look-ups.
-type question struct {
+// lookupRow is one row of the lookup table.
+type lookupRow struct {
 	mode    string
-	finding ledger.Finding
+	result  ledger.LookupResult
 	cause   string // not checked when empty
 	receipt string
-	short   bool // nobody will ever answer: the question gets one second
+	short   bool // no complete response will come: the lookup gets one second
 }
 
-func questions() []question {
+func lookupRows() []lookupRow {
 	const (
-		found    = ledger.Found
-		notFound = ledger.NotFound
-		none     = ledger.Unanswered
+		found    = ledger.LookupFound
+		notFound = ledger.LookupNotFound
+		none     = ledger.LookupUnanswered
 		protocol = outbound.CauseProtocol
 		status   = outbound.CauseStatus
-		key      = "KEY" // stands for the key asked about
+		key      = "KEY" // placeholder for the send key of the lookup
 	)
-	table := []question{
-		{mode: OK, finding: found, cause: status, receipt: "fake-1"},
-		{mode: `say:200 {"status":"accepted","id":"m-1","send_key":"` + key + `"}`, finding: found, receipt: "m-1"},
-		{mode: `say:200 {"id":"m-1","status":"accepted","more":{"deep":[1]}}`, finding: found, receipt: "m-1"},
-		// The word is proof; a receipt that cannot be kept is only a receipt less.
-		{mode: `say:200 {"status":"accepted"}`, finding: found, cause: status},
-		{mode: `say:200 {"status":"accepted","id":17}`, finding: found, cause: status},
-		{mode: `say:200 {"status":"accepted","id":null}`, finding: found, cause: status},
-		{mode: `say:200 {"status":"accepted","id":"` + strings.Repeat("m", 256) + `"}`, finding: found, cause: status},
-		{mode: `say:200 {"status":"not_found"}`, finding: notFound, cause: status},
-		{mode: `say:404 {"status":"not_found"}`, finding: notFound, cause: status},
-		{mode: `say:404 {"status":"not_found","send_key":"` + key + `"}`, finding: notFound, cause: status},
+	table := []lookupRow{
+		{mode: OK, result: found, cause: status, receipt: "fake-1"},
+		{mode: `reply:200 {"status":"accepted","id":"m-1","send_key":"` + key + `"}`, result: found, receipt: "m-1"},
+		{mode: `reply:200 {"id":"m-1","status":"accepted","more":{"deep":[1]}}`, result: found, receipt: "m-1"},
+		// The status alone is proof; a receipt that cannot be stored is just left out.
+		{mode: `reply:200 {"status":"accepted"}`, result: found, cause: status},
+		{mode: `reply:200 {"status":"accepted","id":17}`, result: found, cause: status},
+		{mode: `reply:200 {"status":"accepted","id":null}`, result: found, cause: status},
+		{mode: `reply:200 {"status":"accepted","id":"` + strings.Repeat("m", 256) + `"}`, result: found, cause: status},
+		{mode: `reply:200 {"status":"not_found"}`, result: notFound, cause: status},
+		{mode: `reply:404 {"status":"not_found"}`, result: notFound, cause: status},
+		{mode: `reply:404 {"status":"not_found","send_key":"` + key + `"}`, result: notFound, cause: status},
 	}
 	for _, mode := range []string{
-		// A 404 that is not the lookup's own, and garbage under a 200.
-		"page:404", "status:404", "say:404 ", "say:404 {}", "say:404 null", `say:404 {"message":"Not Found"}`,
-		`say:404 {"status":404,"error":"Not Found"}`, `say:404 {"status":"accepted","id":"m-1"}`, `say:404 "not_found"`,
-		"page:200", "say:200 ", "say:200 {}", "say:200 null", `say:200 "accepted"`, `say:200 [{"status":"accepted"}]`,
-		`say:200 {"status":"ok","id":"m-1"}`, `say:200 {"status":"Accepted","id":"m-1"}`, `say:200 {"Status":"accepted","id":"m-1"}`,
-		`say:200 {"status":true,"id":"m-1"}`, `say:200 {"status":["accepted"]}`, `say:200 {"id":"m-1"}`,
-		// Two answers in one, and an answer about somebody else.
-		`say:200 {"status":"accepted","status":"not_found"}`, `say:200 {"status":"not_found","status":"accepted"}`,
-		`say:200 {"status":"accepted","id":"m-1"} {"status":"not_found"}`, `say:200 {"status":"accepted","id":"m-1"`,
-		`say:200 {"status":"accepted","id":"m-1","send_key":"` + strings.Repeat("0", 64) + `"}`,
-		`say:404 {"status":"not_found","send_key":"` + strings.Repeat("0", 64) + `"}`,
-		`say:200 {"status":"accepted","id":"m-1","send_key":null}`,
-		"say:200 {\"status\":\"accepted\",\"id\":\"\xff\"}", "say:200 \ufeff{\"status\":\"accepted\",\"id\":\"m-1\"}",
+		// A 404 that does not come from the lookup endpoint, and garbage with a 200.
+		"page:404", "status:404", "reply:404 ", "reply:404 {}", "reply:404 null", `reply:404 {"message":"Not Found"}`,
+		`reply:404 {"status":404,"error":"Not Found"}`, `reply:404 {"status":"accepted","id":"m-1"}`, `reply:404 "not_found"`,
+		"page:200", "reply:200 ", "reply:200 {}", "reply:200 null", `reply:200 "accepted"`, `reply:200 [{"status":"accepted"}]`,
+		`reply:200 {"status":"ok","id":"m-1"}`, `reply:200 {"status":"Accepted","id":"m-1"}`, `reply:200 {"Status":"accepted","id":"m-1"}`,
+		`reply:200 {"status":true,"id":"m-1"}`, `reply:200 {"status":["accepted"]}`, `reply:200 {"id":"m-1"}`,
+		// Two answers in one response, and an answer about another key.
+		`reply:200 {"status":"accepted","status":"not_found"}`, `reply:200 {"status":"not_found","status":"accepted"}`,
+		`reply:200 {"status":"accepted","id":"m-1"} {"status":"not_found"}`, `reply:200 {"status":"accepted","id":"m-1"`,
+		`reply:200 {"status":"accepted","id":"m-1","send_key":"` + strings.Repeat("0", 64) + `"}`,
+		`reply:404 {"status":"not_found","send_key":"` + strings.Repeat("0", 64) + `"}`,
+		`reply:200 {"status":"accepted","id":"m-1","send_key":null}`,
+		"reply:200 {\"status\":\"accepted\",\"id\":\"\xff\"}", "reply:200 \ufeff{\"status\":\"accepted\",\"id\":\"m-1\"}",
 	} {
-		table = append(table, question{mode: mode, cause: protocol})
+		table = append(table, lookupRow{mode: mode, cause: protocol})
 	}
 	for _, code := range []int{201, 202, 203, 206, 300, 304, 400, 401, 403, 405, 406, 408, 409, 410, 418, 429, 451, 500, 502, 503, 504, 599, 999} {
-		for _, words := range []string{`{"status":"accepted","id":"m-1"}`, `{"status":"not_found"}`} {
-			table = append(table, question{mode: "say:" + strconv.Itoa(code) + " " + words, cause: status})
+		for _, body := range []string{`{"status":"accepted","id":"m-1"}`, `{"status":"not_found"}`} {
+			table = append(table, lookupRow{mode: "reply:" + strconv.Itoa(code) + " " + body, cause: status})
 		}
 	}
 	for _, code := range []int{301, 302, 303, 307, 308} {
-		table = append(table, question{mode: "redirect:" + strconv.Itoa(code), cause: status})
+		table = append(table, lookupRow{mode: "redirect:" + strconv.Itoa(code), cause: status})
 	}
 	return append(
 		table,
-		question{mode: "throttle:3", cause: status}, question{mode: "busy:3", cause: status},
-		question{mode: Close}, question{mode: Reset},
-		question{mode: AcceptGarbage, cause: protocol},
-		question{mode: AcceptBomb, cause: protocol},
-		question{mode: AcceptHuge, cause: outbound.CauseBodyCut},
-		question{mode: AcceptCut, cause: outbound.CauseBodyCut},
-		question{mode: AnswerCut, cause: outbound.CauseBodyCut},
-		question{mode: AcceptSlow, cause: outbound.CauseBodyCut, short: true},
-		question{mode: AcceptStall, cause: outbound.CauseTimeout, short: true},
+		lookupRow{mode: "throttle:3", cause: status}, lookupRow{mode: "busy:3", cause: status},
+		lookupRow{mode: Close}, lookupRow{mode: Reset},
+		lookupRow{mode: AcceptGarbage, cause: protocol},
+		lookupRow{mode: AcceptBomb, cause: protocol},
+		lookupRow{mode: AcceptHuge, cause: outbound.CauseBodyCut},
+		lookupRow{mode: AcceptCut, cause: outbound.CauseBodyCut},
+		lookupRow{mode: AnswerCut, cause: outbound.CauseBodyCut},
+		lookupRow{mode: AcceptSlow, cause: outbound.CauseBodyCut, short: true},
+		lookupRow{mode: AcceptStall, cause: outbound.CauseTimeout, short: true},
 	)
 }
 
-// RunLookup is the table of look-ups that every HTTP adapter with a lookup contract passes: what it was
-// asked about stays as it was, and only the documented answers are answers. open makes the adapter for the
-// base URL of a fake; it sends to /send and asks there.
-func RunLookup(t *testing.T, open func(t *testing.T, url string) Asking) {
-	for _, q := range questions() {
-		t.Run(q.mode, func(t *testing.T) {
+// RunLookup runs the lookup table that every HTTP adapter with a lookup contract must pass: a lookup changes nothing
+// at the provider, and only the documented responses are answers. open creates the adapter for the base URL of a
+// fake; it must use /send for messages and lookups.
+func RunLookup(t *testing.T, open func(t *testing.T, url string) LookupProvider) {
+	for _, row := range lookupRows() {
+		t.Run(row.mode, func(t *testing.T) {
 			t.Parallel()
-			q.check(t, open)
+			row.check(t, open)
 		})
 	}
-	t.Run("a key that it never saw", func(t *testing.T) {
+	t.Run("unknown key", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
-		finding, o := ask(t, open(t, Serve(t, &h)), Shipment(1).SendKey, time.Minute)
-		if want := (ledger.Outcome{Status: 404, Cause: "status"}); finding != ledger.NotFound || o != want || h.Counts().Calls != 0 {
-			t.Errorf("finding %v, %+v", finding, o)
+		result, o := lookup(t, open(t, Serve(t, &h)), Shipment(1).SendKey, time.Minute)
+		if want := (ledger.Outcome{Status: 404, Cause: "status"}); result != ledger.LookupNotFound || o != want || h.Counts().Calls != 0 {
+			t.Errorf("result %v, %+v", result, o)
 		}
 	})
-	t.Run("a message that it did not take", func(t *testing.T) {
+	t.Run("message that was not accepted", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
 		p := open(t, Serve(t, &h))
-		h.Play("status:500")
+		h.SetModes("status:500")
 		send(t, p, Shipment(1), time.Minute)
-		if finding, _ := ask(t, p, Shipment(1).SendKey, time.Minute); finding != ledger.NotFound {
-			t.Errorf("finding %v", finding)
+		if result, _ := lookup(t, p, Shipment(1).SendKey, time.Minute); result != ledger.LookupNotFound {
+			t.Errorf("result %v", result)
 		}
 	})
 	t.Run("nobody listening", func(t *testing.T) {
 		t.Parallel()
-		finding, o := ask(t, open(t, "http://"+DeadAddress(t)), Shipment(1).SendKey, time.Minute)
-		if finding != ledger.Unanswered || o != (ledger.Outcome{Cause: outbound.CauseRefused}) {
-			t.Errorf("finding %v, %+v", finding, o)
+		result, o := lookup(t, open(t, "http://"+DeadAddress(t)), Shipment(1).SendKey, time.Minute)
+		if result != ledger.LookupUnanswered || o != (ledger.Outcome{Cause: outbound.CauseRefused}) {
+			t.Errorf("result %v, %+v", result, o)
 		}
 	})
 	t.Run("a certificate that does not verify", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
-		finding, o := ask(t, open(t, ServeTLS(t, &h)), Shipment(1).SendKey, time.Minute)
-		if finding != ledger.Unanswered || o.Cause != outbound.CauseCertificate || h.Counts().Asks != 0 {
-			t.Errorf("finding %v, %+v", finding, o)
+		result, o := lookup(t, open(t, ServeTLS(t, &h)), Shipment(1).SendKey, time.Minute)
+		if result != ledger.LookupUnanswered || o.Cause != outbound.CauseCertificate || h.Counts().Lookups != 0 {
+			t.Errorf("result %v, %+v", result, o)
 		}
 	})
-	t.Run("a question whose time is over asks nobody", func(t *testing.T) {
+	t.Run("no request after the deadline", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
-		finding, o := ask(t, open(t, Serve(t, &h)), Shipment(1).SendKey, 0)
-		if finding != ledger.Unanswered || o.Cause != outbound.CauseNotDialled || h.Counts().Connections != 0 {
-			t.Errorf("finding %v, %+v over %d connections", finding, o, h.Counts().Connections)
+		result, o := lookup(t, open(t, Serve(t, &h)), Shipment(1).SendKey, 0)
+		if result != ledger.LookupUnanswered || o.Cause != outbound.CauseNotDialled || h.Counts().Connections != 0 {
+			t.Errorf("result %v, %+v over %d connections", result, o, h.Counts().Connections)
 		}
 	})
 }
 
-func (q question) check(t *testing.T, open func(*testing.T, string) Asking) {
+func (row lookupRow) check(t *testing.T, open func(*testing.T, string) LookupProvider) {
 	var h Hostile
 	p := open(t, Serve(t, &h))
 	if o := send(t, p, Shipment(1), time.Minute); o.Result != ledger.ResultAccepted {
-		t.Fatalf("the message: %+v", o)
+		t.Fatalf("sending: %+v", o)
 	}
 	key := Shipment(1).SendKey
-	h.PlayLookups(strings.ReplaceAll(q.mode, "KEY", key))
+	h.SetLookupModes(strings.ReplaceAll(row.mode, "KEY", key))
 	limit := time.Minute
-	if q.short {
+	if row.short {
 		limit = time.Second
 	}
-	finding, o := ask(t, p, key, limit)
-	if finding != q.finding || q.cause != "" && o.Cause != q.cause || o.Receipt != q.receipt {
-		t.Errorf("finding %v because of %q with receipt %q, want %v because of %q with %q",
-			finding, o.Cause, o.Receipt, q.finding, q.cause, q.receipt)
+	result, o := lookup(t, p, key, limit)
+	if result != row.result || row.cause != "" && o.Cause != row.cause || o.Receipt != row.receipt {
+		t.Errorf("result %v with cause %q and receipt %q, want %v with %q and %q",
+			result, o.Cause, o.Receipt, row.result, row.cause, row.receipt)
 	}
-	if (o.Result == ledger.ResultAccepted) != (finding == ledger.Found) {
-		t.Errorf("finding %v with result %v", finding, o.Result)
+	if (o.Result == ledger.ResultAccepted) != (result == ledger.LookupFound) {
+		t.Errorf("result %v with outcome %v", result, o.Result)
 	}
-	// A question may be asked again by the transport; it changes nothing.
-	if c := h.Counts(); c.Calls != 1 || c.Accepts != 1 || c.Asks < 1 || c.Strays != 0 {
+	// The transport may repeat a lookup, since it changes nothing.
+	if c := h.Counts(); c.Calls != 1 || c.Accepts != 1 || c.Lookups < 1 || c.FollowedRedirects != 0 {
 		t.Errorf("%+v", c)
 	}
 }
 
-func ask(t testing.TB, p provider.Asker, key string, limit time.Duration) (ledger.Finding, ledger.Outcome) {
+func lookup(t testing.TB, p provider.Looker, key string, limit time.Duration) (ledger.LookupResult, ledger.Outcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	return p.Ask(ctx, key)
+	return p.Lookup(ctx, key)
 }

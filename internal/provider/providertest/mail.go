@@ -14,37 +14,37 @@ import (
 	"testing"
 )
 
-// Steps of an SMTP session that a [Mail] can be told to misbehave at.
+// Steps of an SMTP session at which a [Mail] can be made to misbehave.
 const (
 	AtConnect  = "CONNECT"
-	AtHello    = "EHLO"
+	AtHelo     = "EHLO"
 	AtStartTLS = "STARTTLS"
 	AtAuth     = "AUTH"
 	AtFrom     = "MAIL"
 	AtTo       = "RCPT"
 	AtData     = "DATA" // the command
-	AtBody     = "BODY" // in the middle of the message: the first line is read, and no more
+	AtBody     = "BODY" // in the middle of the message, after its first line was read
 	AtDot      = "."
 	AtQuit     = "QUIT"
 )
 
-// What a [Mail] does at a step, besides giving a reply in full ("451 4.7.1 later"). At the dot, those that
-// are named accept take the message first.
+// What a [Mail] can do at a step, besides sending a given reply such as "451 4.7.1 later". The two named accept are
+// for the final dot, and accept the message first.
 const (
 	Drop       = "drop"
 	Hang       = "hang"
 	AcceptDrop = "accept-drop"
 	AcceptHang = "accept-hang"
-	Flood      = "flood" // a line that never ends
+	Flood      = "flood" // sends a line that never ends
 )
 
-// Mail is a fake SMTP server. Fill in its fields before [Mail.Serve].
+// Mail is a fake SMTP server. Set its fields before [Mail.Serve].
 type Mail struct {
-	Script     map[string]string // by step; a step that is left out goes well
+	Script     map[string]string // by step; a step without an entry succeeds
 	Implicit   bool              // TLS from the first byte
 	NoStartTLS bool
-	Mechanisms string // of AUTH; "PLAIN LOGIN"
-	UTF8       bool   // offers SMTPUTF8
+	Mechanisms string // of AUTH; default "PLAIN LOGIN"
+	UTF8       bool   // advertises SMTPUTF8
 
 	mu       sync.Mutex
 	sessions int
@@ -56,17 +56,18 @@ type Mail struct {
 	hung     chan struct{}
 }
 
-// Message is one that a [Mail] took.
+// Message is a message that a [Mail] accepted.
 type Message struct {
 	From, To string
-	Data     string // with the dots unstuffed and lines ended by LF
+	Data     string // with dot-stuffing removed and lines ending in LF
 	TLS      bool
 }
 
-// Serve runs the server on loopback until the test ends, and returns its address. Hung sessions end then.
+// Serve runs the server on a loopback address until the test ends, and returns the address. Hanging sessions end with
+// the test.
 func (m *Mail) Serve(t testing.TB) string {
 	t.Helper()
-	// The certificate of net/http's own test server is for 127.0.0.1 too.
+	// The certificate of net/http/httptest is valid for 127.0.0.1.
 	web := httptest.NewTLSServer(nil)
 	m.tls = &tls.Config{Certificates: web.TLS.Certificates}
 	m.roots = x509.NewCertPool()
@@ -92,7 +93,7 @@ func (m *Mail) Serve(t testing.TB) string {
 			m.sessions++
 			m.mu.Unlock()
 			if tcp, ok := conn.(*net.TCPConn); ok && m.Script[AtBody] != "" {
-				_ = tcp.SetReadBuffer(16 << 10) // so that a message does not fit into what nobody reads
+				_ = tcp.SetReadBuffer(16 << 10) // so that a large message does not fit into the unread buffer
 			}
 			go func() {
 				defer conn.Close()
@@ -103,14 +104,14 @@ func (m *Mail) Serve(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// Roots holds the certificate that the server shows.
+// Roots returns a pool with the server's certificate.
 func (m *Mail) Roots() *x509.CertPool { return m.roots }
 
-// Hung is told when a session begins to hang.
+// Hung returns a channel that receives a value whenever a session starts to hang.
 func (m *Mail) Hung() <-chan struct{} { return m.hung }
 
-// Seen is how many sessions were begun, how many messages were ended by their dot, and those taken.
-func (m *Mail) Seen() (sessions, dots int, taken []Message) {
+// Seen returns the number of sessions, the number of messages ended by their final dot, and the accepted messages.
+func (m *Mail) Seen() (sessions, dots int, accepted []Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sessions, m.dots, append([]Message(nil), m.messages...)
@@ -128,7 +129,7 @@ type session struct {
 func (s *session) run() {
 	conn := s.raw
 	if s.Implicit {
-		conn = s.wrap()
+		conn = s.startTLS()
 	}
 	s.text = textproto.NewConn(conn)
 	if !s.play(AtConnect, "220 fake ESMTP") {
@@ -139,27 +140,29 @@ func (s *session) run() {
 		if err != nil {
 			return
 		}
-		verb, rest, _ := strings.Cut(line, " ")
-		if !s.obey(strings.ToUpper(verb), rest) {
+		command, rest, _ := strings.Cut(line, " ")
+		if !s.handle(strings.ToUpper(command), rest) {
 			return
 		}
 	}
 }
 
-func (s *session) wrap() net.Conn {
+// startTLS returns the server side of a TLS connection over the raw one.
+func (s *session) startTLS() net.Conn {
 	s.secure = true
 	return tls.Server(s.raw, s.tls)
 }
 
-func (s *session) obey(verb, rest string) bool {
-	switch verb {
-	case AtHello:
-		return s.play(AtHello, s.greeting())
+// handle executes one command and reports whether the session continues.
+func (s *session) handle(command, rest string) bool {
+	switch command {
+	case AtHelo:
+		return s.play(AtHelo, s.greeting())
 	case AtStartTLS:
 		if !s.play(AtStartTLS, "220 go ahead") {
 			return false
 		}
-		s.text = textproto.NewConn(s.wrap())
+		s.text = textproto.NewConn(s.startTLS())
 		return true
 	case AtAuth:
 		if strings.HasPrefix(strings.ToUpper(rest), "LOGIN") {
@@ -212,9 +215,9 @@ func (s *session) data() bool {
 		return false
 	}
 	if reply := s.Script[AtData]; reply != "" {
-		return true // refused: the next command follows
+		return true // rejected: the next command follows
 	}
-	if trouble := s.Script[AtBody]; trouble != "" {
+	if s.Script[AtBody] != "" {
 		_, _ = s.text.ReadLine()
 		return s.play(AtBody, "")
 	}
@@ -223,10 +226,10 @@ func (s *session) data() bool {
 		return false
 	}
 	action := s.Script[AtDot]
-	reply := action == "" || action[0] == '2'
+	accept := action == "" || action[0] == '2' || strings.HasPrefix(action, "accept-")
 	s.mu.Lock()
 	s.dots++
-	if reply || strings.HasPrefix(action, "accept-") {
+	if accept {
 		s.messages = append(s.messages, Message{From: s.from, To: s.to, Data: string(body), TLS: s.secure})
 	}
 	number := len(s.messages)
@@ -234,12 +237,11 @@ func (s *session) data() bool {
 	return s.play(AtDot, "250 2.0.0 Ok: queued as Q"+strconv.Itoa(number))
 }
 
-// play does what the script says at a step, or gives the reply of one that goes well. It tells whether the
-// session goes on.
-func (s *session) play(step, well string) bool {
+// play does what the script says at a step, or sends the reply of success. It reports whether the session continues.
+func (s *session) play(step, success string) bool {
 	switch action := s.Script[step]; action {
 	case "":
-		return s.say(well)
+		return s.say(success)
 	case Drop, AcceptDrop:
 		return false
 	case Hang, AcceptHang:

@@ -15,7 +15,7 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// Serve runs the fake until the test ends, and returns its base URL.
+// Serve runs the fake until the test ends and returns its base URL.
 func Serve(t testing.TB, h *Hostile) string {
 	t.Helper()
 	server := unstarted(h)
@@ -24,7 +24,7 @@ func Serve(t testing.TB, h *Hostile) string {
 	return server.URL
 }
 
-// ServeTLS does the same behind a certificate that nobody trusts.
+// ServeTLS does the same with a certificate that no client trusts.
 func ServeTLS(t testing.TB, h *Hostile) string {
 	t.Helper()
 	server := unstarted(h)
@@ -40,7 +40,7 @@ func unstarted(h *Hostile) *httptest.Server {
 	return server
 }
 
-// DeadAddress is a loopback host and port where nobody listens.
+// DeadAddress returns a loopback host and port where nobody listens.
 func DeadAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func DeadAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// Shipment is a shipment of the given number, under a key of its own.
+// Shipment returns shipment number n, which has its own send key.
 func Shipment(n int) ledger.Shipment {
 	id := ledger.Identity{ReminderID: "rem-" + strconv.Itoa(n), Type: "seat_expiring", Channel: "email"}
 	return ledger.Shipment{
@@ -61,23 +61,23 @@ func Shipment(n int) ledger.Shipment {
 	}
 }
 
-// row is one line of the class table.
-type row struct {
+// classRow is one row of the class table.
+type classRow struct {
 	mode    string
 	result  ledger.Result
 	cause   string // not checked when empty
-	receipt bool   // one is expected
-	short   bool   // nobody will ever answer: the call gets one second
+	receipt bool   // whether one is expected
+	short   bool   // no complete response will come: the call gets one second
 }
 
-func rows() []row {
+func classRows() []classRow {
 	const (
 		unknown     = ledger.ResultUnknown
 		accepted    = ledger.ResultAccepted
 		refused     = ledger.ResultRefused
 		credentials = ledger.ResultCredentials
 	)
-	table := []row{
+	table := []classRow{
 		{mode: OK, result: accepted, cause: "status", receipt: true},
 		{mode: Close, result: unknown},
 		{mode: Reset, result: unknown},
@@ -95,7 +95,7 @@ func rows() []row {
 		{mode: "busy:3", result: ledger.ResultThrottled},
 	}
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		table = append(table, row{mode: "redirect:" + strconv.Itoa(status), result: credentials, cause: "status"})
+		table = append(table, classRow{mode: "redirect:" + strconv.Itoa(status), result: credentials, cause: "status"})
 	}
 	listed := map[int]ledger.Result{
 		400: refused, 413: refused, 415: refused, 422: refused,
@@ -114,30 +114,30 @@ func rows() []row {
 		if listed[status] == accepted || listed[status] == unknown {
 			mode = "accept-" + mode
 		}
-		table = append(table, row{mode: mode, result: listed[status], cause: "status"})
+		table = append(table, classRow{mode: mode, result: listed[status], cause: "status"})
 	}
 	return table
 }
 
-// RunHTTP is the class table that every HTTP adapter passes: over a cold connection and over a warm one,
-// each attempt is exactly one request, and its outcome is what the answer proves. open makes the adapter
-// for the base URL of a fake, with a fresh client and no root certificates of its own; it sends to /send.
+// RunHTTP runs the class table that every HTTP adapter must pass: over a new connection and over a reused one, each
+// attempt is exactly one request, and its outcome is what the response proves. open creates the adapter for the base
+// URL of a fake, with a new client and without additional root certificates; it must send to /send.
 func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider) {
 	for _, warm := range []bool{false, true} {
 		name := map[bool]string{false: "cold", true: "warm"}[warm]
-		for _, row := range rows() {
+		for _, row := range classRows() {
 			t.Run(name+" "+row.mode, func(t *testing.T) {
 				t.Parallel()
 				row.check(t, open, warm)
 			})
 		}
 	}
-	t.Run("500 accepts on a warm connection, each then reset, are 500 requests", func(t *testing.T) {
+	t.Run("500 reused connections reset after acceptance are 500 requests", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
 		p := open(t, Serve(t, &h))
 		for i := range 500 {
-			h.Play(OK, AcceptReset)
+			h.SetModes(OK, AcceptReset)
 			if o := send(t, p, Shipment(2*i), time.Minute); o.Result != ledger.ResultAccepted {
 				t.Fatalf("warm-up %d: %+v", i, o)
 			}
@@ -146,18 +146,18 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider
 			}
 		}
 		if c := h.Counts(); c.Calls != 1000 || c.Accepts != 1000 || c.Connections > 501 {
-			t.Errorf("calls %d, accepts %d, connections %d; want 1000, 1000, and one warm connection a reset",
+			t.Errorf("calls %d, accepts %d, connections %d; want 1000, 1000 and one new connection per reset",
 				c.Calls, c.Accepts, c.Connections)
 		}
 	})
-	t.Run("nobody listening is proven unsent", func(t *testing.T) {
+	t.Run("nobody listening is unreachable", func(t *testing.T) {
 		t.Parallel()
 		p := open(t, "http://"+DeadAddress(t))
 		if o := send(t, p, Shipment(1), time.Minute); o.Result != ledger.ResultUnreachable || o.Cause != "refused" {
 			t.Errorf("got %+v", o)
 		}
 	})
-	t.Run("a certificate that does not verify is proven unsent, and ours to mend", func(t *testing.T) {
+	t.Run("a certificate that does not verify is a credentials fault without a call", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
 		p := open(t, ServeTLS(t, &h))
@@ -166,7 +166,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider
 			t.Errorf("got %+v after %d calls", o, h.Counts().Calls)
 		}
 	})
-	t.Run("a call whose time is over calls nobody", func(t *testing.T) {
+	t.Run("no call after the deadline", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
 		p := open(t, Serve(t, &h))
@@ -174,7 +174,7 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider
 			t.Errorf("got %+v over %d connections", o, h.Counts().Connections)
 		}
 	})
-	t.Run("the same shipment is the same bytes at every attempt, from every instance", func(t *testing.T) {
+	t.Run("a shipment is the same bytes at every attempt of every instance", func(t *testing.T) {
 		t.Parallel()
 		var h Hostile
 		url := Serve(t, &h)
@@ -189,9 +189,9 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider
 	})
 }
 
-// check tries a row until its connection was the warm one that was asked for: net/http drops one whose write
-// it has not heard of within 50 ms, as happens on a machine that is short of processors.
-func (r row) check(t *testing.T, open func(*testing.T, string) provider.Provider, warm bool) {
+// check tries a row until the call really used the warm connection, if the row requires one: net/http drops a
+// connection whose write loop has not reported within 50 ms, which happens on a machine with too few processors.
+func (r classRow) check(t *testing.T, open func(*testing.T, string) provider.Provider, warm bool) {
 	for range 5 {
 		if r.try(t, open, warm) {
 			return
@@ -200,7 +200,7 @@ func (r row) check(t *testing.T, open func(*testing.T, string) provider.Provider
 	t.Error("the warm connection was never used")
 }
 
-func (r row) try(t *testing.T, open func(*testing.T, string) provider.Provider, warm bool) (asWanted bool) {
+func (r classRow) try(t *testing.T, open func(*testing.T, string) provider.Provider, warm bool) (connectionAsRequired bool) {
 	var h Hostile
 	p := open(t, Serve(t, &h))
 	var before Counts
@@ -210,21 +210,21 @@ func (r row) try(t *testing.T, open func(*testing.T, string) provider.Provider, 
 		}
 		before = h.Counts()
 	}
-	h.Play(r.mode)
+	h.SetModes(r.mode)
 	limit := time.Minute
 	if r.short {
 		limit = time.Second
 	}
 	o := send(t, p, Shipment(1), limit)
 	if o.Result != r.result || r.cause != "" && o.Cause != r.cause {
-		t.Errorf("got %v because of %q, want %v because of %q", o.Result, o.Cause, r.result, r.cause)
+		t.Errorf("got %v with cause %q, want %v with %q", o.Result, o.Cause, r.result, r.cause)
 	}
 	if r.receipt != (o.Receipt != "") {
 		t.Errorf("receipt %q", o.Receipt)
 	}
 	after := h.Counts()
-	if calls := after.Calls - before.Calls; calls != 1 || after.Strays != 0 {
-		t.Errorf("%d requests and %d strays for one attempt", calls, after.Strays)
+	if calls := after.Calls - before.Calls; calls != 1 || after.FollowedRedirects != 0 {
+		t.Errorf("%d requests and %d followed redirects for one attempt", calls, after.FollowedRedirects)
 	}
 	return !warm || after.Connections == before.Connections
 }

@@ -1,17 +1,17 @@
-// Package sandbox is a provider without a network, for trying the gateway out: the recipient's name chooses
-// what happens. It keeps the promise of an idempotent contract, and answers for every send key that it knows,
-// within the life of its process.
+// Package sandbox is a provider without a network, for trying out the gateway: the recipient's local part chooses
+// the outcome. For the lifetime of the process it honours an idempotent contract and answers lookups for the send
+// keys that it remembers.
 //
 //	ok@…                     accepted, like any other name
 //	refuse@…                 refused
-//	gone@…                   the address is no more
+//	gone@…                   the address no longer exists
 //	credentials@…            our credentials are wrong
 //	throttle@…               throttled once for 2 s, then accepted
 //	unreachable@…            unreachable twice, then accepted
-//	timeout-after-accept@…   accepted, but the first answer is lost; asked later, it is found
-//	timeout@…                lost on its way, every time; asked later, it is not found
+//	timeout-after-accept@…   accepted, but the first response is lost; a later lookup finds it
+//	timeout@…                the request is lost, every time; a later lookup does not find it
 //
-// What it does not do: it sends nothing, and forgets everything with its process.
+// What it does not do: it sends nothing, and keeps nothing beyond its process.
 package sandbox
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// memory bounds how many keys are remembered; the oldest is forgotten first.
-const memory = 100_000
+// maxKeys is how many send keys are remembered; beyond it, the oldest is dropped.
+const maxKeys = 100_000
 
 // Provider is a sandbox.
 type Provider struct {
@@ -34,41 +34,43 @@ type Provider struct {
 
 	mu    sync.Mutex
 	keys  map[string]*key
-	order []string // a ring of the remembered keys, oldest at next
+	order []string // ring buffer of the remembered keys; once full, the oldest is at next
 	next  int
 	sends int
 }
 
+// key is what is remembered about a send key.
 type key struct {
-	calls int
-	taken bool
+	calls    int
+	accepted bool
 }
 
-// New makes a sandbox. Its contract is idempotent for 24 h where c is the zero contract.
+// New returns a sandbox provider. If c is the zero contract, its contract is idempotent for 24 h.
 func New(name string, c ledger.Contract) *Provider {
 	if c == (ledger.Contract{}) {
-		c = ledger.Contract{Kind: ledger.Idempotent, Window: 24 * time.Hour}
+		c = ledger.Contract{Kind: ledger.ContractIdempotent, Window: 24 * time.Hour}
 	}
 	return &Provider{
 		keys: map[string]*key{},
 		route: ledger.Route{
 			Provider: name, Contract: c,
-			Fingerprint: provider.Fingerprint("sandbox", name, provider.ContractWord(c)),
+			Fingerprint: provider.Fingerprint("sandbox", name, provider.ContractPart(c)),
 		},
 	}
 }
 
-// Route is the sandbox as configured.
+// Route returns the provider's route as configured.
 func (p *Provider) Route() ledger.Route { return p.route }
 
-// Sends is how many messages were taken; a repeat of one under its key is not another.
+// Sends returns how many messages were accepted. Under an idempotent contract, a repeated send key does not count
+// again.
 func (p *Provider) Sends() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sends
 }
 
-// Send does what the recipient's name says.
+// Send returns the outcome that the recipient's local part selects.
 func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	if ctx.Err() != nil {
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
@@ -77,69 +79,69 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	defer p.mu.Unlock()
 	k := p.remember(s.SendKey)
 	k.calls++
-	word, _, _ := strings.Cut(strings.ToLower(s.Recipient), "@")
+	name, _, _ := strings.Cut(strings.ToLower(s.Recipient), "@")
 	switch {
-	case word == "refuse":
-		return answered(ledger.ResultRefused, 422, "content_refused")
-	case word == "gone":
-		return answered(ledger.ResultGone, 410, "no_such_recipient")
-	case word == "credentials":
-		return answered(ledger.ResultCredentials, 401, "bad_token")
-	case word == "throttle" && k.calls == 1:
-		o := answered(ledger.ResultThrottled, 429, "slow_down")
+	case name == "refuse":
+		return response(ledger.ResultRefused, 422, "content_refused")
+	case name == "gone":
+		return response(ledger.ResultGone, 410, "no_such_recipient")
+	case name == "credentials":
+		return response(ledger.ResultCredentials, 401, "bad_token")
+	case name == "throttle" && k.calls == 1:
+		o := response(ledger.ResultThrottled, 429, "slow_down")
 		o.RetryAfter = 2 * time.Second
 		return o
-	case word == "timeout":
+	case name == "timeout":
 		return ledger.Outcome{Cause: outbound.CauseTimeout}
-	case word == "unreachable" && k.calls <= 2:
+	case name == "unreachable" && k.calls <= 2:
 		return ledger.Outcome{Result: ledger.ResultUnreachable, Cause: outbound.CauseRefused}
 	}
-	if !k.taken || p.route.Contract.Kind != ledger.Idempotent {
-		k.taken = true
+	if !k.accepted || p.route.Contract.Kind != ledger.ContractIdempotent {
+		k.accepted = true
 		p.sends++
 	}
-	if word == "timeout-after-accept" && k.calls == 1 {
+	if name == "timeout-after-accept" && k.calls == 1 {
 		return ledger.Outcome{Cause: outbound.CauseTimeout}
 	}
-	return taken(s.SendKey)
+	return accepted(s.SendKey)
 }
 
-// Ask tells whether the message under a key was taken.
-func (p *Provider) Ask(ctx context.Context, sendKey string) (ledger.Finding, ledger.Outcome) {
+// Lookup reports whether the message under a send key was accepted.
+func (p *Provider) Lookup(ctx context.Context, sendKey string) (ledger.LookupResult, ledger.Outcome) {
 	if ctx.Err() != nil {
-		return ledger.Unanswered, ledger.Outcome{Cause: outbound.CauseNotDialled}
+		return ledger.LookupUnanswered, ledger.Outcome{Cause: outbound.CauseNotDialled}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k := p.keys[sendKey]; k == nil || !k.taken {
-		return ledger.NotFound, answered(ledger.ResultUnknown, 404, "")
+	if k := p.keys[sendKey]; k == nil || !k.accepted {
+		return ledger.LookupNotFound, response(ledger.ResultUnknown, 404, "")
 	}
-	return ledger.Found, taken(sendKey)
+	return ledger.LookupFound, accepted(sendKey)
 }
 
-func taken(sendKey string) ledger.Outcome {
-	o := answered(ledger.ResultAccepted, 200, "")
+func accepted(sendKey string) ledger.Outcome {
+	o := response(ledger.ResultAccepted, 200, "")
 	o.Receipt = "sandbox-" + sendKey[:min(12, len(sendKey))]
 	return o
 }
 
-func answered(result ledger.Result, status int, code string) ledger.Outcome {
+func response(result ledger.Result, status int, code string) ledger.Outcome {
 	return ledger.Outcome{Result: result, Status: status, Code: code, Cause: outbound.CauseStatus}
 }
 
-// remember finds a key, or makes room for it.
-func (p *Provider) remember(name string) *key {
-	if known := p.keys[name]; known != nil {
-		return known
+// remember returns the record of a send key, and creates it if there is none.
+func (p *Provider) remember(sendKey string) *key {
+	if k := p.keys[sendKey]; k != nil {
+		return k
 	}
-	if len(p.order) < memory {
-		p.order = append(p.order, name)
+	if len(p.order) < maxKeys {
+		p.order = append(p.order, sendKey)
 	} else {
 		delete(p.keys, p.order[p.next])
-		p.order[p.next] = name
-		p.next = (p.next + 1) % memory
+		p.order[p.next] = sendKey
+		p.next = (p.next + 1) % maxKeys
 	}
-	made := &key{}
-	p.keys[name] = made
-	return made
+	k := &key{}
+	p.keys[sendKey] = k
+	return k
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/sendonce/sendonce/internal/provider/sandbox"
 )
 
-var _ provider.Asker = (*sandbox.Provider)(nil)
+var _ provider.Looker = (*sandbox.Provider)(nil)
 
 func shipment(to string) ledger.Shipment {
 	id := ledger.Identity{ReminderID: to, Type: "t", Channel: "c"}
 	return ledger.Shipment{Identity: id, SendKey: id.SendKey(), Recipient: to}
 }
 
-func TestTheRecipientChoosesWhatHappens(t *testing.T) {
+func TestSend_RecipientSelectsOutcome(t *testing.T) {
 	accepted := []ledger.Result{ledger.ResultAccepted, ledger.ResultAccepted}
 	for to, test := range map[string]struct {
 		results []ledger.Result
@@ -49,8 +49,8 @@ func TestTheRecipientChoosesWhatHappens(t *testing.T) {
 	}
 }
 
-func TestABlindSandboxTakesARepeatForAnotherMessage(t *testing.T) {
-	p := sandbox.New("sandbox", ledger.Contract{Kind: ledger.Lookup})
+func TestSend_WithoutIdempotencyRepeatCountsAsSecondMessage(t *testing.T) {
+	p := sandbox.New("sandbox", ledger.Contract{Kind: ledger.ContractLookup})
 	p.Send(t.Context(), shipment("ok@example.org"))
 	p.Send(t.Context(), shipment("ok@example.org"))
 	if p.Sends() != 2 {
@@ -58,7 +58,7 @@ func TestABlindSandboxTakesARepeatForAnotherMessage(t *testing.T) {
 	}
 }
 
-func TestTheOutcomeCarriesItsEvidence(t *testing.T) {
+func TestSend_OutcomeHasDetails(t *testing.T) {
 	p := sandbox.New("sandbox", ledger.Contract{})
 	throttled := p.Send(t.Context(), shipment("throttle@example.org"))
 	want := ledger.Outcome{
@@ -73,38 +73,38 @@ func TestTheOutcomeCarriesItsEvidence(t *testing.T) {
 		t.Errorf("receipts %q and %q, want %q", first.Receipt, second.Receipt, want)
 	}
 	if lost := p.Send(t.Context(), shipment("timeout-after-accept@x")); lost != (ledger.Outcome{Cause: "timeout"}) {
-		t.Errorf("a lost answer tells %+v", lost)
+		t.Errorf("lost response: %+v", lost)
 	}
 }
 
-func TestAskedLaterItTellsWhatItTook(t *testing.T) {
-	p := sandbox.New("sandbox", ledger.Contract{Kind: ledger.Lookup})
-	for to, want := range map[string]ledger.Finding{
-		"ok@x": ledger.Found, "timeout-after-accept@x": ledger.Found,
-		"timeout@x": ledger.NotFound, "refuse@x": ledger.NotFound, "throttle@x": ledger.NotFound, "unreachable@x": ledger.NotFound,
+func TestLookup_FindsWhatWasAccepted(t *testing.T) {
+	p := sandbox.New("sandbox", ledger.Contract{Kind: ledger.ContractLookup})
+	for to, want := range map[string]ledger.LookupResult{
+		"ok@x": ledger.LookupFound, "timeout-after-accept@x": ledger.LookupFound,
+		"timeout@x": ledger.LookupNotFound, "refuse@x": ledger.LookupNotFound, "throttle@x": ledger.LookupNotFound, "unreachable@x": ledger.LookupNotFound,
 	} {
 		s := shipment(to)
-		if got, o := p.Ask(t.Context(), s.SendKey); got != ledger.NotFound || o != (ledger.Outcome{Status: 404, Cause: "status"}) {
+		if got, o := p.Lookup(t.Context(), s.SendKey); got != ledger.LookupNotFound || o != (ledger.Outcome{Status: 404, Cause: "status"}) {
 			t.Errorf("%s: %v %+v before anything was sent", to, got, o)
 		}
 		p.Send(t.Context(), s)
 		sends := p.Sends()
-		got, o := p.Ask(t.Context(), s.SendKey)
+		got, o := p.Lookup(t.Context(), s.SendKey)
 		if got != want || p.Sends() != sends {
-			t.Errorf("%s: finding %v, want %v; a question sent %d", to, got, want, p.Sends()-sends)
+			t.Errorf("%s: result %v, want %v; the lookup sent %d", to, got, want, p.Sends()-sends)
 		}
-		if receipt := "sandbox-" + s.SendKey[:12]; (o.Receipt == receipt) != (want == ledger.Found) {
+		if receipt := "sandbox-" + s.SendKey[:12]; (o.Receipt == receipt) != (want == ledger.LookupFound) {
 			t.Errorf("%s: receipt %q", to, o.Receipt)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, o := p.Ask(ctx, shipment("ok@x").SendKey); got != ledger.Unanswered || o.Cause != "not_dialled" {
-		t.Errorf("too late: %v %+v", got, o)
+	if got, o := p.Lookup(ctx, shipment("ok@x").SendKey); got != ledger.LookupUnanswered || o.Cause != "not_dialled" {
+		t.Errorf("after the context ended: %v %+v", got, o)
 	}
 }
 
-func TestNobodyIsCalledAfterTheDeadline(t *testing.T) {
+func TestSend_AfterDeadlineIsNotCalled(t *testing.T) {
 	p := sandbox.New("sandbox", ledger.Contract{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -113,13 +113,13 @@ func TestNobodyIsCalledAfterTheDeadline(t *testing.T) {
 	}
 }
 
-func TestItsMemoryIsBounded(t *testing.T) {
+func TestSend_RememberedKeysAreLimited(t *testing.T) {
 	p := sandbox.New("sandbox", ledger.Contract{})
 	for i := range 100_001 {
 		p.Send(t.Context(), ledger.Shipment{SendKey: strconv.Itoa(i)})
 	}
 	p.Send(t.Context(), ledger.Shipment{SendKey: "100000"}) // remembered
-	p.Send(t.Context(), ledger.Shipment{SendKey: "0"})      // the oldest, forgotten
+	p.Send(t.Context(), ledger.Shipment{SendKey: "0"})      // the oldest, dropped
 	if p.Sends() != 100_002 {
 		t.Errorf("%d sends, want 100002", p.Sends())
 	}

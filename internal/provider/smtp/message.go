@@ -17,19 +17,19 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// Bounds, in bytes: a path as of RFC 5321, section 4.5.3.1.3 without its brackets, and a subject that stays
-// one line of a header under section 4.5.3.1.6, should it hold no space to fold at.
+// Limits in bytes: a path by RFC 5321, section 4.5.3.1.3, without its brackets; and a subject that fits in one
+// header line by section 4.5.3.1.6 even if it contains no space to fold at.
 const (
 	maxAddress = 254
 	maxSubject = 900
 )
 
 var (
-	errRecipient = errors.New("smtp: the recipient is no plain address")
-	errContent   = errors.New("smtp: the content is no mail: a subject, and a text or html")
+	errRecipient = errors.New("smtp: the recipient is not a plain address")
+	errContent   = errors.New("smtp: the content is not a mail with a subject and a text or html body")
 )
 
-// compose writes the message down. Nothing has been dialled yet, so what it refuses is refused for good.
+// compose builds the message. It runs before anything is dialled, so what it rejects is rejected for good.
 func compose(s ledger.Shipment, from netmail.Address, date time.Time) ([]byte, error) {
 	if !plainAddress(s.Recipient) {
 		return nil, errRecipient
@@ -39,8 +39,8 @@ func compose(s ledger.Shipment, from netmail.Address, date time.Time) ([]byte, e
 		return nil, errContent
 	}
 	var subject, text, html string
-	for name, value := range map[string]*string{"subject": &subject, "text": &text, "html": &html} {
-		if raw, given := fields[name]; given && json.Unmarshal(raw, value) != nil {
+	for name, target := range map[string]*string{"subject": &subject, "text": &text, "html": &html} {
+		if raw, given := fields[name]; given && json.Unmarshal(raw, target) != nil {
 			return nil, errContent
 		}
 	}
@@ -55,7 +55,7 @@ func compose(s ledger.Shipment, from netmail.Address, date time.Time) ([]byte, e
 	m.Subject(subject)
 	m.SetDateWithValue(date.UTC())
 	m.SetMessageIDWithValue(s.SendKey + "@" + domain)
-	m.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no vacation replies, please
+	m.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppresses vacation replies
 	if text != "" {
 		m.SetBodyString(mail.TypeTextPlain, text)
 	}
@@ -72,7 +72,7 @@ func compose(s ledger.Shipment, from netmail.Address, date time.Time) ([]byte, e
 	return b.Bytes(), nil
 }
 
-// plainAddress tells whether s is exactly one address, with no name, comment, quoting or space.
+// plainAddress reports whether s is exactly one address, without name, comment, quoting or space.
 func plainAddress(s string) bool {
 	if len(s) > maxAddress || !printable(s) || strings.ContainsAny(s, " <>\"(),;:\\") {
 		return false
@@ -81,8 +81,8 @@ func plainAddress(s string) bool {
 	return err == nil && a.Name == "" && a.Address == s
 }
 
-// plainSubject tells whether s can be a header, also once a reader has decoded it: an encoded word
-// (RFC 2047) can hide a line break in printable ASCII.
+// plainSubject reports whether s is safe as a header, also after a reader decodes it: an encoded word (RFC 2047)
+// can hide a line break in printable ASCII.
 func plainSubject(s string) bool {
 	if s == "" || len(s) > maxSubject || !printable(s) {
 		return false

@@ -20,49 +20,50 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// shape is the version of the message's shape. Change it with any byte of it.
-const shape = "smtp/1"
+// formatVersion is the version of the message format. Change it whenever any byte of the message changes.
+const formatVersion = "smtp/1"
 
 const (
-	maxRead   = 1 << 20 // bytes of one session that are read; certificates are among them
-	dialLimit = 10 * time.Second
-	quitLimit = time.Second // for a goodbye that changes nothing
+	maxRead     = 1 << 20 // bytes read in one session, including certificates
+	dialTimeout = 10 * time.Second
+	quitTimeout = time.Second // for QUIT, which no longer affects the outcome
 )
 
 // Security is how a session is protected.
 type Security string
 
 const (
-	// StartTLS : upgraded before anything is said; refused where the server cannot. The default.
+	// StartTLS upgrades the session to TLS before anything else is sent, and fails if the server does not support
+	// it. It is the default.
 	StartTLS Security = "starttls"
-	// Implicit : TLS from the first byte (RFC 8314).
+	// Implicit is TLS from the first byte (RFC 8314).
 	Implicit Security = "implicit"
-	// Plain : none. Only to a loopback address.
+	// Plain is a session without TLS. It is allowed for a loopback address only.
 	Plain Security = "none"
 )
 
-// Config is one submission server.
+// Config configures a provider for one submission server.
 type Config struct {
 	Name     string
 	Host     string
-	Port     int // 587; 465 where TLS is implicit
+	Port     int // default 587, or 465 with implicit TLS
 	Security Security
 	Username string // empty to send without authentication
 	Password string
-	From     string         // "Ada <ada@example.org>" or an address alone
-	Hello    string         // the name we give; the domain of From
-	RootCAs  *x509.CertPool // nil for the system's
-	Now      func() time.Time
+	From     string           // "Ada <ada@example.org>" or just an address
+	Helo     string           // host name in EHLO; default the domain of From
+	RootCAs  *x509.CertPool   // nil for the system's roots
+	Now      func() time.Time // default time.Now
 }
 
-// Provider submits to one server.
+// Provider submits mail to one server.
 type Provider struct {
 	Config
 	from  netmail.Address
 	route ledger.Route
 }
 
-// New checks the configuration.
+// New checks the configuration and returns the provider.
 func New(c Config) (*Provider, error) {
 	switch c.Security {
 	case "":
@@ -70,132 +71,132 @@ func New(c Config) (*Provider, error) {
 	case StartTLS, Implicit:
 	case Plain:
 		if ip := net.ParseIP(c.Host); c.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return nil, errors.New("smtp: a session without TLS is only for a loopback address")
+			return nil, errors.New("smtp: a session without TLS is allowed for a loopback address only")
 		}
 	default:
-		return nil, fmt.Errorf("smtp: no such security: %q", c.Security)
+		return nil, fmt.Errorf("smtp: unknown security %q", c.Security)
 	}
 	if c.Port == 0 {
 		c.Port = map[Security]int{StartTLS: 587, Implicit: 465, Plain: 587}[c.Security]
 	}
 	from, err := netmail.ParseAddress(c.From)
 	if err != nil || !plainAddress(from.Address) || !printable(from.Name) || !ascii(from.Address) {
-		return nil, errors.New("smtp: from is not one plain address, with or without a name")
+		return nil, errors.New("smtp: from must be a single plain address, with or without a display name")
 	}
-	if c.Hello == "" {
-		_, c.Hello, _ = strings.Cut(from.Address, "@")
+	if c.Helo == "" {
+		_, c.Helo, _ = strings.Cut(from.Address, "@")
 	}
-	if c.Host == "" || !printable(c.Host+c.Hello) || strings.Contains(c.Hello, " ") || c.Port < 1 || c.Port > 65535 {
-		return nil, errors.New("smtp: host, port or hello cannot be used")
+	if c.Host == "" || !printable(c.Host+c.Helo) || strings.Contains(c.Helo, " ") || c.Port < 1 || c.Port > 65535 {
+		return nil, errors.New("smtp: invalid host, port or helo")
 	}
 	if (c.Username == "") != (c.Password == "") {
-		return nil, errors.New("smtp: username and password come together")
+		return nil, errors.New("smtp: username and password must be given together")
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	contract := ledger.Contract{Kind: ledger.Blind}
+	contract := ledger.Contract{Kind: ledger.ContractBlind}
 	return &Provider{Config: c, from: *from, route: ledger.Route{
 		Provider: c.Name, Contract: contract,
 		Fingerprint: provider.Fingerprint("smtp", c.Username, c.address(), string(c.Security), from.String(),
-			provider.ContractWord(contract), shape),
+			provider.ContractPart(contract), formatVersion),
 	}}, nil
 }
 
 func (c Config) address() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.Port)) }
 
-// Route is the server as configured. Its contract is blind: SMTP promises nothing about repeats.
+// Route returns the provider's route. Its contract is blind: SMTP promises nothing about repeated messages.
 func (p *Provider) Route() ledger.Route { return p.route }
 
 // Send submits the shipment once.
 func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	message, err := compose(s, p.from, p.Now())
 	if err != nil {
-		return judge(ctx, hello, err)
+		return outcomeOf(ctx, stepHello, err)
 	}
-	if outbound.Over(ctx) {
+	if outbound.Expired(ctx) {
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
 	}
-	conn, err := (&net.Dialer{Timeout: dialLimit}).DialContext(ctx, "tcp", p.address())
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", p.address())
 	if err != nil {
-		return judge(ctx, hello, err)
+		return outcomeOf(ctx, stepHello, err)
 	}
-	// Closing is what ends a session, for whatever reason. Nothing else may: a command written after
-	// an unfinished message would finish it (textproto ends an open DotWriter first).
+	// A failed session is ended only by closing the connection, never by a command: a command written after an
+	// unfinished message would finish that message (textproto closes an open DotWriter first).
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
-	at, text, err := p.submit(ctx, &bounded{Conn: conn, left: maxRead}, s.Recipient, message)
+	reached, text, err := p.submit(ctx, &limitedConn{Conn: conn, left: maxRead}, s.Recipient, message)
 	if err != nil {
-		return judge(ctx, at, err)
+		return outcomeOf(ctx, reached, err)
 	}
 	return ledger.Outcome{
-		Result: ledger.ResultAccepted, Status: 250, Code: provider.Word(enhancedCode.FindString(text)),
-		Receipt: receiptIn(text), Cause: outbound.CauseStatus,
+		Result: ledger.ResultAccepted, Status: 250, Code: provider.Printable(enhancedCode.FindString(text)),
+		Receipt: receiptFrom(text), Cause: outbound.CauseStatus,
 	}
 }
 
-// submit takes the steps of a session, and returns the one it ended at, with the text of the acceptance.
-func (p *Provider) submit(ctx context.Context, conn net.Conn, to string, message []byte) (at step, text string, err error) {
+// submit runs a session. It returns the step that the session reached, and the reply text of an acceptance.
+func (p *Provider) submit(ctx context.Context, conn net.Conn, to string, message []byte) (reached step, text string, err error) {
 	client, err := p.open(conn)
 	if err != nil {
-		return hello, "", err
+		return stepHello, "", err
 	}
-	if known, _ := client.Extension("SMTPUTF8"); !known && !ascii(to) {
-		return recipient, "", errRecipient
+	if supported, _ := client.Extension("SMTPUTF8"); !supported && !ascii(to) {
+		return stepRcpt, "", errRecipient
 	}
 	if err := client.Mail("<" + p.from.Address + ">"); err != nil {
-		return sender, "", err
+		return stepMail, "", err
 	}
 	if err := client.Rcpt("<" + to + ">"); err != nil {
-		return recipient, "", err
+		return stepRcpt, "", err
 	}
 	w, err := client.Data()
 	if err != nil {
-		return body, "", err
+		return stepData, "", err
 	}
 	if _, err := w.Write(message); err != nil {
-		return body, "", err
+		return stepData, "", err
 	}
 	if err := ctx.Err(); err != nil {
-		return body, "", err
+		return stepData, "", err
 	}
-	// Close writes the dot, and reads the reply to it.
+	// Close writes the dot and reads the reply to it.
 	var reply *textproto.Error
 	switch err := w.Close(); {
 	case errors.As(err, &reply) && reply.Code/100 == 2:
-		text = reply.Msg // accepted in other words than 250
+		text = reply.Msg // accepted with a code other than 250
 	case err != nil:
-		return dot, "", err
+		return stepDot, "", err
 	default:
 		if closer, ok := w.(*smtp.DataCloser); ok {
 			text = closer.ServerResponse()
 		}
 	}
-	if client.UpdateDeadline(quitLimit) == nil {
+	if client.UpdateDeadline(quitTimeout) == nil {
 		_ = client.Quit()
 	}
-	return dot, text, nil
+	return stepDot, text, nil
 }
 
-// open greets the server, secures the session and authenticates.
+// open starts a session: it sends EHLO, establishes TLS and authenticates.
 func (p *Provider) open(conn net.Conn) (*smtp.Client, error) {
-	settings := &tls.Config{ServerName: p.Host, RootCAs: p.RootCAs, MinVersion: tls.VersionTLS12}
+	tlsConfig := &tls.Config{ServerName: p.Host, RootCAs: p.RootCAs, MinVersion: tls.VersionTLS12}
 	if p.Security == Implicit {
-		conn = tls.Client(conn, settings)
+		conn = tls.Client(conn, tlsConfig)
 	}
 	client, err := smtp.NewClient(conn, p.Host)
 	if err != nil {
 		return nil, err
 	}
-	if err := client.Hello(p.Hello); err != nil {
+	if err := client.Hello(p.Helo); err != nil {
 		return nil, err
 	}
 	if p.Security == StartTLS {
 		if offered, _ := client.Extension("STARTTLS"); !offered {
 			return nil, errSetup
 		}
-		if err := client.StartTLS(settings); err != nil {
+		if err := client.StartTLS(tlsConfig); err != nil {
 			return nil, err
 		}
 	}
@@ -215,17 +216,17 @@ func (p *Provider) open(conn net.Conn) (*smtp.Client, error) {
 	return nil, errSetup
 }
 
-// bounded ends a session whose peer says too much.
-type bounded struct {
+// limitedConn is a connection that fails once more than left bytes have been read from it.
+type limitedConn struct {
 	net.Conn
 	left int
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errors.New("smtp: the server says too much")
+func (c *limitedConn) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errors.New("smtp: the server sent too much data")
 	}
-	n, err := b.Conn.Read(p[:min(len(p), b.left)])
-	b.left -= n
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
 	return n, err
 }

@@ -20,7 +20,7 @@ import (
 
 var now = time.Date(2031, 3, 4, 9, 0, 0, 0, time.UTC)
 
-// open serves the fake, and makes a provider for it that changes may adjust.
+// open starts the fake and returns a provider for it, with the given changes to its configuration.
 func open(t *testing.T, m *providertest.Mail, changes ...func(*smtp.Config)) *smtp.Provider {
 	t.Helper()
 	host, port, err := net.SplitHostPort(m.Serve(t))
@@ -28,7 +28,7 @@ func open(t *testing.T, m *providertest.Mail, changes ...func(*smtp.Config)) *sm
 		t.Fatal(err)
 	}
 	c := smtp.Config{
-		Name: "mail", Host: host, Username: "u", Password: "s3cret", From: "Grüße <desk@example.org>",
+		Name: "mail", Host: host, Username: "u", Password: "s3cret", From: "Grüße <support@example.org>",
 		RootCAs: m.Roots(), Now: func() time.Time { return now },
 	}
 	c.Port, _ = strconv.Atoi(port)
@@ -49,14 +49,14 @@ func send(t *testing.T, p *smtp.Provider, s ledger.Shipment, limit time.Duration
 	return p.Send(ctx, s)
 }
 
-// large is a shipment that no buffer on the way can hold, so that a peer can leave in its midst.
+// large returns a shipment that no buffer can hold, so that the peer can disconnect in the middle of it.
 func large() ledger.Shipment {
 	s := providertest.Shipment(1)
 	s.Content = []byte(`{"subject": "s", "text": "` + strings.Repeat("0123456789", 500<<10) + `"}`)
 	return s
 }
 
-func TestAMailIsSubmittedOverTLSInEveryConfiguredWay(t *testing.T) {
+func TestSend_EveryConfiguredSecurity(t *testing.T) {
 	for name, test := range map[string]struct {
 		server *providertest.Mail
 		change func(*smtp.Config)
@@ -78,16 +78,16 @@ func TestAMailIsSubmittedOverTLSInEveryConfiguredWay(t *testing.T) {
 			if diff := cmp.Diff(want, o); diff != "" {
 				t.Fatal(diff)
 			}
-			sessions, dots, taken := m.Seen()
-			if sessions != 1 || dots != 1 || len(taken) != 1 || taken[0].TLS != test.tls ||
-				!strings.HasPrefix(taken[0].From, "FROM:<desk@example.org>") || taken[0].To != "TO:<ada@example.org>" {
-				t.Errorf("%d sessions, %d dots, %+v", sessions, dots, taken)
+			sessions, dots, messages := m.Seen()
+			if sessions != 1 || dots != 1 || len(messages) != 1 || messages[0].TLS != test.tls ||
+				!strings.HasPrefix(messages[0].From, "FROM:<support@example.org>") || messages[0].To != "TO:<ada@example.org>" {
+				t.Errorf("%d sessions, %d dots, %+v", sessions, dots, messages)
 			}
 		})
 	}
 }
 
-func TestTheMailSaysWhatTheReminderSays(t *testing.T) {
+func TestSend_MailHasContentOfReminder(t *testing.T) {
 	m := &providertest.Mail{}
 	p := open(t, m)
 	s := providertest.Shipment(1)
@@ -99,37 +99,37 @@ func TestTheMailSaysWhatTheReminderSays(t *testing.T) {
 			t.Fatalf("got %+v", o)
 		}
 	}
-	_, _, taken := m.Seen()
-	if taken[0].Data != taken[1].Data {
+	_, _, messages := m.Seen()
+	if messages[0].Data != messages[1].Data {
 		t.Error("two attempts are not the same bytes")
 	}
-	parsed, err := netmail.ReadMessage(strings.NewReader(taken[0].Data))
+	parsed, err := netmail.ReadMessage(strings.NewReader(messages[0].Data))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := parsed.Header
 	for name, want := range map[string]string{
 		"Message-Id": "<" + s.SendKey + "@example.org>", "To": "<ada@example.org>", "Date": "Tue, 04 Mar 2031 09:00:00 +0000",
-		"Subject": "=?UTF-8?q?Ihr_Platz_l=C3=A4uft_ab?=", "From": "=?utf-8?q?Gr=C3=BC=C3=9Fe?= <desk@example.org>",
+		"Subject": "=?UTF-8?q?Ihr_Platz_l=C3=A4uft_ab?=", "From": "=?utf-8?q?Gr=C3=BC=C3=9Fe?= <support@example.org>",
 		"Auto-Submitted": "auto-generated", "User-Agent": "", "X-Mailer": "", "Bcc": "",
 	} {
 		if got := h.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	for _, line := range strings.Split(taken[0].Data, "\n") {
+	for _, line := range strings.Split(messages[0].Data, "\n") {
 		if len(line) > 998 {
 			t.Errorf("a line of %d bytes", len(line))
 		}
 	}
 	for _, want := range []string{"text/plain; charset=UTF-8", "text/html; charset=UTF-8", "bis 09:10\n.\nQUIT\n", "<p>bis</p>"} {
-		if !strings.Contains(taken[0].Data, want) {
-			t.Errorf("no %q in\n%s", want, taken[0].Data)
+		if !strings.Contains(messages[0].Data, want) {
+			t.Errorf("no %q in\n%s", want, messages[0].Data)
 		}
 	}
 }
 
-func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
+func TestSend_OutcomeFollowsFromStepAndReply(t *testing.T) {
 	const (
 		unknown     = ledger.ResultUnknown
 		accepted    = ledger.ResultAccepted
@@ -140,19 +140,19 @@ func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
 		unreachable = ledger.ResultUnreachable
 	)
 	for _, test := range []struct {
-		at, does string
-		result   ledger.Result
-		taken    int
+		at, action string
+		result     ledger.Result
+		messages   int
 	}{
-		// Before the dot nothing was sent, whatever broke.
+		// Before the dot nothing was sent, whatever failed.
 		{providertest.AtConnect, providertest.Drop, unreachable, 0},
 		{providertest.AtConnect, providertest.Hang, unreachable, 0},
 		{providertest.AtConnect, providertest.Flood, unreachable, 0},
 		{providertest.AtConnect, "421 4.3.2 going down", unreachable, 0},
 		{providertest.AtConnect, "554 5.7.1 not you", credentials, 0},
 		{providertest.AtConnect, "garbage", unreachable, 0},
-		{providertest.AtHello, providertest.Drop, unreachable, 0},
-		{providertest.AtHello, "550 no", credentials, 0},
+		{providertest.AtHelo, providertest.Drop, unreachable, 0},
+		{providertest.AtHelo, "550 no", credentials, 0},
 		{providertest.AtStartTLS, "454 4.7.0 no TLS now", unreachable, 0},
 		{providertest.AtStartTLS, "501 5.5.4 no", credentials, 0},
 		{providertest.AtStartTLS, providertest.Hang, unreachable, 0},
@@ -201,7 +201,7 @@ func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
 		{providertest.AtDot, providertest.Flood, unknown, 0},
 		{providertest.AtDot, "garbage", unknown, 0},
 		{providertest.AtDot, "354 again", unknown, 0},
-		{providertest.AtDot, "250", unknown, 1}, // textproto takes a reply without text for none
+		{providertest.AtDot, "250", unknown, 1}, // textproto does not accept a reply without text
 		{providertest.AtDot, "251 forwarded", accepted, 1},
 		{providertest.AtDot, "421 4.3.2 going down", unreachable, 0},
 		{providertest.AtDot, "451 4.7.0 too much mail", throttled, 0},
@@ -214,15 +214,15 @@ func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
 		{providertest.AtDot, "554 no", refused, 0},
 		{providertest.AtDot, "554 5.7.8 authenticate", credentials, 0},
 
-		// What follows acceptance changes nothing.
+		// What follows the acceptance changes nothing.
 		{providertest.AtQuit, providertest.Drop, accepted, 1},
 		{providertest.AtQuit, providertest.Hang, accepted, 1},
 		{providertest.AtQuit, providertest.Flood, accepted, 1},
 		{providertest.AtQuit, "550 no", accepted, 1},
 	} {
-		t.Run(test.at+" "+test.does, func(t *testing.T) {
+		t.Run(test.at+" "+test.action, func(t *testing.T) {
 			t.Parallel()
-			m := &providertest.Mail{Script: map[string]string{test.at: test.does}}
+			m := &providertest.Mail{Script: map[string]string{test.at: test.action}}
 			shipment := providertest.Shipment(1)
 			if test.at == providertest.AtBody {
 				shipment = large()
@@ -231,7 +231,7 @@ func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if test.result != accepted {
-				go func() { // the caller gives up on a session that hangs
+				go func() { // cancel the call once the session hangs
 					select {
 					case <-m.Hung():
 						cancel()
@@ -240,9 +240,9 @@ func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
 				}()
 			}
 			o := p.Send(ctx, shipment)
-			sessions, dots, taken := m.Seen()
-			if o.Result != test.result || len(taken) != test.taken || sessions != 1 {
-				t.Errorf("got %+v with %d taken in %d sessions, want %v with %d", o, len(taken), sessions, test.result, test.taken)
+			sessions, dots, messages := m.Seen()
+			if o.Result != test.result || len(messages) != test.messages || sessions != 1 {
+				t.Errorf("got %+v with %d accepted in %d sessions, want %v with %d", o, len(messages), sessions, test.result, test.messages)
 			}
 			if dots > 0 != (test.at == providertest.AtDot || test.at == providertest.AtQuit) {
 				t.Errorf("%d messages were ended", dots)
@@ -254,7 +254,7 @@ func TestWhatEndsASessionProvesWhatItsPlaceSays(t *testing.T) {
 	}
 }
 
-func TestADeadlineAfterTheDotIsUnknown(t *testing.T) {
+func TestSend_DeadlineAfterDotIsUnknown(t *testing.T) {
 	m := &providertest.Mail{Script: map[string]string{providertest.AtDot: providertest.AcceptHang}}
 	p := open(t, m, func(c *smtp.Config) { c.Security = smtp.Plain })
 	o := send(t, p, providertest.Shipment(1), 2*time.Second)
@@ -263,7 +263,7 @@ func TestADeadlineAfterTheDotIsUnknown(t *testing.T) {
 	}
 }
 
-func TestAReplysNumbersAreKeptAndItsTextIsNot(t *testing.T) {
+func TestSend_ReplyCodesAreStoredButNotText(t *testing.T) {
 	m := &providertest.Mail{Script: map[string]string{providertest.AtTo: "550-5.1.1 <ada@example.org>\r\n550 5.1.1 unknown"}}
 	o := send(t, open(t, m), providertest.Shipment(1), time.Minute)
 	want := ledger.Outcome{Result: ledger.ResultGone, Status: 550, Code: "5.1.1", Cause: "status"}
@@ -272,7 +272,7 @@ func TestAReplysNumbersAreKeptAndItsTextIsNot(t *testing.T) {
 	}
 }
 
-func TestTheReceiptIsTheQueuesID(t *testing.T) {
+func TestSend_ReceiptIsQueueID(t *testing.T) {
 	for text, want := range map[string]string{
 		"250 2.0.0 Ok: queued as 4FXYZ1abc":              "4FXYZ1abc",
 		"250 OK id=1sKabc-0001Qd-2X":                     "1sKabc-0001Qd-2X",
@@ -291,7 +291,7 @@ func TestTheReceiptIsTheQueuesID(t *testing.T) {
 	}
 }
 
-func TestNothingCanBeInjectedAndNobodyIsDialledForIt(t *testing.T) {
+func TestSend_InjectionIsRefusedWithoutDialling(t *testing.T) {
 	m := &providertest.Mail{}
 	p := open(t, m)
 	type mail struct{ to, content string }
@@ -320,17 +320,17 @@ func TestNothingCanBeInjectedAndNobodyIsDialledForIt(t *testing.T) {
 		"subject with a header": func(m *mail) { m.content = `{"subject": "Hi\r\nBcc: x@example.test", "text": "t"}` },
 		"subject with CR":       func(m *mail) { m.content = `{"subject": "Hi\rBcc: x@example.test", "text": "t"}` },
 		"subject with NUL":      func(m *mail) { m.content = `{"subject": "Hi\u0000", "text": "t"}` },
-		"subject in disguise":   func(m *mail) { m.content = `{"subject": "=?utf-8?q?Hi=0D=0ABcc:_x@example.test?=", "text": "t"}` },
+		"encoded subject":       func(m *mail) { m.content = `{"subject": "=?utf-8?q?Hi=0D=0ABcc:_x@example.test?=", "text": "t"}` },
 		"no body":               func(m *mail) { m.content = `{"subject": "s"}` },
 		"text no string":        func(m *mail) { m.content = `{"subject": "s", "text": {}}` },
 		"no JSON":               func(m *mail) { m.content = `subject: s` },
 		"no object":             func(m *mail) { m.content = `[]` },
 		"nothing":               func(m *mail) { m.content = `` },
 	} {
-		letter := good
-		change(&letter)
+		input := good
+		change(&input)
 		s := providertest.Shipment(1)
-		s.Recipient, s.Content = letter.to, []byte(letter.content)
+		s.Recipient, s.Content = input.to, []byte(input.content)
 		if o := send(t, p, s, time.Minute); o.Result != ledger.ResultRefused || o.Cause == "" || o.Status != 0 {
 			t.Errorf("%s: %+v", name, o)
 		}
@@ -345,19 +345,19 @@ func TestNothingCanBeInjectedAndNobodyIsDialledForIt(t *testing.T) {
 	}
 }
 
-func TestAnAddressBeyondASCIINeedsAServerThatKnowsIt(t *testing.T) {
+func TestSend_NonASCIIAddressNeedsSMTPUTF8(t *testing.T) {
 	s := providertest.Shipment(1)
 	s.Recipient = "grüße@example.org"
-	for knows, want := range map[bool]ledger.Result{true: ledger.ResultAccepted, false: ledger.ResultRefused} {
-		m := &providertest.Mail{UTF8: knows}
+	for supported, want := range map[bool]ledger.Result{true: ledger.ResultAccepted, false: ledger.ResultRefused} {
+		m := &providertest.Mail{UTF8: supported}
 		o := send(t, open(t, m), s, time.Minute)
-		if _, dots, _ := m.Seen(); o.Result != want || dots > 0 != knows {
-			t.Errorf("known %v: %+v, %d dots", knows, o, dots)
+		if _, dots, _ := m.Seen(); o.Result != want || dots > 0 != supported {
+			t.Errorf("SMTPUTF8 %v: %+v, %d dots", supported, o, dots)
 		}
 	}
 }
 
-func TestAServerThatCannotDoWhatIsConfiguredIsOursToMend(t *testing.T) {
+func TestSend_ServerWithoutConfiguredFeaturesIsCredentials(t *testing.T) {
 	for name, test := range map[string]struct {
 		server *providertest.Mail
 		change func(*smtp.Config)
@@ -387,7 +387,7 @@ func TestAServerThatCannotDoWhatIsConfiguredIsOursToMend(t *testing.T) {
 	}
 }
 
-func TestNobodyListeningOrNoTimeLeftIsProvenUnsent(t *testing.T) {
+func TestSend_NobodyListeningOrExpiredIsProvenUnsent(t *testing.T) {
 	host, port, _ := net.SplitHostPort(providertest.DeadAddress(t))
 	number, _ := strconv.Atoi(port)
 	p, err := smtp.New(smtp.Config{Host: host, Port: number, From: "a@example.org"})
@@ -402,18 +402,18 @@ func TestNobodyListeningOrNoTimeLeftIsProvenUnsent(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatCannotBeKeptIsRefused(t *testing.T) {
-	good := smtp.Config{Host: "mail.example.org", From: "Desk <desk@example.org>", Username: "u", Password: "s3cret"}
+func TestNew_InvalidConfigIsRejected(t *testing.T) {
+	good := smtp.Config{Host: "mail.example.org", From: "Support <support@example.org>", Username: "u", Password: "s3cret"}
 	for name, change := range map[string]func(*smtp.Config){
 		"no host":            func(c *smtp.Config) { c.Host = "" },
 		"port":               func(c *smtp.Config) { c.Port = 70000 },
 		"security":           func(c *smtp.Config) { c.Security = "ssl" },
-		"plain text abroad":  func(c *smtp.Config) { c.Security = smtp.Plain },
+		"remote without TLS": func(c *smtp.Config) { c.Security = smtp.Plain },
 		"no sender":          func(c *smtp.Config) { c.From = "" },
 		"two senders":        func(c *smtp.Config) { c.From = "a@example.org, b@example.org" },
 		"sender with a line": func(c *smtp.Config) { c.From = "a@example.org\r\nRCPT" },
-		"hello with a space": func(c *smtp.Config) { c.Hello = "a b" },
-		"hello with a line":  func(c *smtp.Config) { c.Hello = "a\r\nMAIL" },
+		"helo with a space":  func(c *smtp.Config) { c.Helo = "a b" },
+		"helo with a line":   func(c *smtp.Config) { c.Helo = "a\r\nMAIL" },
 		"no password":        func(c *smtp.Config) { c.Password = "" },
 	} {
 		c := good
@@ -426,7 +426,7 @@ func TestAConfigurationThatCannotBeKeptIsRefused(t *testing.T) {
 	if err != nil || p.Port != 587 {
 		t.Fatalf("port %d, %v", p.Port, err)
 	}
-	want := ledger.Route{Contract: ledger.Contract{Kind: ledger.Blind}}
+	want := ledger.Route{Contract: ledger.Contract{Kind: ledger.ContractBlind}}
 	if diff := cmp.Diff(want, p.Route(), cmpopts.IgnoreFields(ledger.Route{}, "Fingerprint")); diff != "" {
 		t.Error(diff)
 	}
@@ -436,7 +436,7 @@ func TestAConfigurationThatCannotBeKeptIsRefused(t *testing.T) {
 	moved.Host = "other.example.org"
 	for c, same := range map[*smtp.Config]bool{&rotated: true, &moved: false} {
 		if other, err := smtp.New(*c); err != nil || (other.Route().Fingerprint == p.Route().Fingerprint) != same {
-			t.Errorf("%s: fingerprint same is %v, %v", c.Host, !same, err)
+			t.Errorf("%s: fingerprint unchanged: %v, %v", c.Host, !same, err)
 		}
 	}
 }

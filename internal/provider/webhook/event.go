@@ -17,22 +17,22 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// maxFaults bounds an answer to an event that is wrong all over.
+// maxFaults is how many faults of one event are returned at most.
 const maxFaults = 32
 
-// maxCode is how long a provider's machine code may be, in bytes.
+// maxCode is the maximum length of a provider's code, in bytes.
 const maxCode = 128
 
-// Fault is one thing that is wrong with an event.
+// Fault is one fault of an event.
 type Fault struct {
 	Field   string // a JSON name; empty for the whole event
-	Problem string // what is wrong and what is allowed; never what stood there
+	Problem string // what is wrong and what is allowed; never the value itself
 }
 
-// Faults is what is wrong with an authentic event, ordered by field: 400.
+// Faults are the faults of an authentic event, ordered by field; the API responds with 400.
 type Faults []Fault
 
-// Error is all faults on one line.
+// Error returns all faults on one line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -44,13 +44,14 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// rule is what a text may be, and what to tell whoever breaks it.
+// rule is a condition on a string, and the problem to report if the string violates it.
 type rule struct {
 	allows  func(string) bool
 	problem string
 }
 
-// The grammars of a reminder hold here too: an event may be the first that this ledger hears of one.
+// idRule is the rule for ids. Like nameRule it is the same as for a reminder, because an event may be the first record
+// of a reminder in the ledger.
 func idRule() rule {
 	return rule{func(s string) bool { return printable(s, '!', maxID) }, "must be 1 to 255 printable ASCII characters without space"}
 }
@@ -62,13 +63,13 @@ func lineRule(limit int) rule {
 	}
 }
 
-func wordRule() rule {
-	return rule{wordGrammar.MatchString, "must be 1 to 64 of a-z, 0-9, '_', '.' and '-', starting with a letter"}
+func nameRule() rule {
+	return rule{namePattern.MatchString, "must be 1 to 64 of a-z, 0-9, '_', '.' and '-', starting with a letter"}
 }
 
-var wordGrammar = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 
-// keyRule ties an event to the send key that its identity hashes to, where that could be read.
+// keyRule requires the send key that the event's identity hashes to, if the identity could be read.
 func keyRule(id ledger.Identity, readable bool) rule {
 	return rule{
 		func(s string) bool { return !readable || s == id.SendKey() },
@@ -78,44 +79,44 @@ func keyRule(id ledger.Identity, readable bool) rule {
 
 func kindRule() rule {
 	return rule{
-		func(s string) bool { return slices.Contains(ledger.ReportKinds(), ledger.ReportKind(s)) },
+		func(s string) bool { return slices.Contains(ledger.StatusKinds(), ledger.StatusKind(s)) },
 		"must be accepted, delivered, bounced, failed or complained",
 	}
 }
 
-// readEvent reads an event's JSON: one object of texts, with no name that it does not know, so that a
-// recipient or a content is turned away at the door.
-func readEvent(raw []byte, now time.Time) (ledger.Report, Faults) {
+// readEvent reads an event: one JSON object of strings. Unknown names are rejected, so that an event with a recipient
+// or content is never accepted.
+func readEvent(raw []byte, now time.Time) (ledger.StatusEvent, Faults) {
 	if len(raw) > MaxEvent {
-		return ledger.Report{}, Faults{{Problem: fmt.Sprintf("is over the limit of %d bytes", MaxEvent)}}
+		return ledger.StatusEvent{}, Faults{{Problem: fmt.Sprintf("is over the limit of %d bytes", MaxEvent)}}
 	}
 	var members map[string]jsontext.Value
 	switch err := json.Unmarshal(raw, &members); {
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		return ledger.Report{}, Faults{{Problem: "has a name that stands twice"}}
+		return ledger.StatusEvent{}, Faults{{Problem: "contains a duplicate name"}}
 	case err != nil || members == nil:
-		return ledger.Report{}, Faults{{Problem: "must be one JSON object in valid UTF-8"}}
+		return ledger.StatusEvent{}, Faults{{Problem: "must be one JSON object in valid UTF-8"}}
 	}
 	r := eventReader{members: members}
 	id := ledger.Identity{
-		ReminderID: r.required("reminder_id", idRule()), Type: r.required("type", wordRule()), Channel: r.required("channel", wordRule()),
+		ReminderID: r.required("reminder_id", idRule()), Type: r.required("type", nameRule()), Channel: r.required("channel", nameRule()),
 	}
 	r.required("send_key", keyRule(id, len(r.faults) == 0))
-	report := ledger.Report{
+	event := ledger.StatusEvent{
 		Identity: id,
-		Kind:     ledger.ReportKind(r.required("status", kindRule())),
+		Kind:     ledger.StatusKind(r.required("status", kindRule())),
 		Receipt:  r.optional("id", lineRule(maxID)),
 		Code:     r.optional("code", lineRule(maxCode)),
-		At:       r.moment("at", now),
+		At:       r.pastTime("at", now),
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.members)) {
-		r.fault(provider.Word(name), "is not a member of an event; names match to the letter")
+		r.fault(provider.Printable(name), "is not a member of an event; names are case-sensitive")
 	}
 	slices.SortStableFunc(r.faults, func(a, b Fault) int { return cmp.Compare(a.Field, b.Field) })
-	return report, r.faults[:min(len(r.faults), maxFaults)]
+	return event, r.faults[:min(len(r.faults), maxFaults)]
 }
 
-// eventReader takes members out of an event and notes what is wrong with them.
+// eventReader takes members out of an event and collects their faults.
 type eventReader struct {
 	members map[string]jsontext.Value
 	faults  Faults
@@ -134,7 +135,7 @@ func (r *eventReader) required(name string, is rule) string {
 	return r.optional(name, is)
 }
 
-// optional is a member's text; one that is null counts as left out.
+// optional returns a string member. A member that is null counts as absent.
 func (r *eventReader) optional(name string, is rule) string {
 	value, ok := r.members[name]
 	delete(r.members, name)
@@ -145,20 +146,21 @@ func (r *eventReader) optional(name string, is rule) string {
 		r.fault(name, "must be a string")
 		return ""
 	}
-	words := text(value)
-	if !is.allows(words) {
+	s := stringOf(value)
+	if !is.allows(s) {
 		r.fault(name, is.problem)
 		return ""
 	}
-	return words
+	return s
 }
 
-// moment is when it happened. What lies ahead of the clock that the signature was judged by has not.
-func (r *eventReader) moment(name string, now time.Time) time.Time {
+// pastTime returns the time of the event. It must not be later than now, the clock reading that the signature was
+// checked against, by more than the tolerance.
+func (r *eventReader) pastTime(name string, now time.Time) time.Time {
 	var at time.Time
 	r.required(name, rule{func(s string) bool {
 		quoted, err := jsontext.AppendQuote(nil, s)
-		// This holds to RFC 3339 where time.Parse lets a comma or a lone digit pass.
+		// Unlike time.Parse, UnmarshalJSON enforces RFC 3339: no decimal comma, no single-digit hour.
 		return err == nil && json.Unmarshal(quoted, &at) == nil && at.Year() >= 2000 && !at.After(now.Add(tolerance))
 	}, "must be an RFC 3339 time from the year 2000 on and not ahead of our clock, such as 2031-03-04T09:00:00Z"})
 	return at.UTC()

@@ -10,22 +10,22 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// MaxEvent is how long an event may be, in bytes.
+// MaxEvent is the maximum length of an event, in bytes.
 const MaxEvent = 16 << 10
 
-// ErrNotAuthentic is the answer to an event that is not proven to be the provider's: 401. What wraps it says
-// why, for our own eyes.
+// ErrNotAuthentic is returned for an event that is not proven to come from the provider; the API responds with 401.
+// Errors that wrap it give the reason, for our logs only.
 var ErrNotAuthentic = errors.New("webhook: not authentic")
 
-// Events opens what one provider tells of its own accord. It is safe for concurrent use.
+// Events authenticates and reads the status events of one provider. It is safe for concurrent use.
 type Events struct {
 	provider string
 	keys     []*standardwebhooks.Webhook
 	now      func() time.Time
 }
 
-// NewEvents takes a provider's name and every secret that is valid now, each `whsec_` and the key in
-// base64; now is time.Now where it is nil. The error never repeats a secret.
+// NewEvents takes a provider's name and every secret that is currently valid, each `whsec_` followed by the key in
+// base64. now defaults to time.Now. The error never contains a secret.
 func NewEvents(provider string, secrets []string, now func() time.Time) (*Events, error) {
 	keys, err := newKeys(secrets)
 	if err != nil {
@@ -37,19 +37,19 @@ func NewEvents(provider string, secrets []string, now func() time.Time) (*Events
 	return &Events{provider: provider, keys: keys, now: now}, nil
 }
 
-// Open authenticates an event over its bytes as they came, and reads it. The error is [ErrNotAuthentic], or
-// [Faults] where an authentic event cannot be read. A repeat within the signature's five minutes opens like
-// the first: the report's message id tells them apart from news.
-func (e *Events) Open(h http.Header, raw []byte) (ledger.Report, error) {
+// Open authenticates an event over its bytes as received, and reads it. The error wraps [ErrNotAuthentic], or is
+// [Faults] if an authentic event cannot be read. A repetition within the signature's five minutes opens like the
+// first event; it has the same message id, by which it can be recognised.
+func (e *Events) Open(h http.Header, raw []byte) (ledger.StatusEvent, error) {
 	now := e.now()
-	id, err := authentic(e.keys, h, raw, now)
+	id, err := verify(e.keys, h, raw, now)
 	if err != nil {
-		return ledger.Report{}, err
+		return ledger.StatusEvent{}, err
 	}
-	report, faults := readEvent(raw, now)
+	event, faults := readEvent(raw, now)
 	if len(faults) > 0 {
-		return ledger.Report{}, faults
+		return ledger.StatusEvent{}, faults
 	}
-	report.Provider, report.Message = e.provider, id
-	return report, nil
+	event.Provider, event.MessageID = e.provider, id
+	return event, nil
 }

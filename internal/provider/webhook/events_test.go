@@ -34,7 +34,7 @@ func events(t testing.TB, secrets ...string) *webhook.Events {
 	return e
 }
 
-// signed are the headers of an event of a moment.
+// signed returns the headers of an event that was signed at the given time.
 func signed(t testing.TB, secret, id string, at time.Time, raw []byte) http.Header {
 	t.Helper()
 	signer, err := standardwebhooks.NewWebhook(secret)
@@ -56,7 +56,7 @@ func identity() ledger.Identity {
 	return ledger.Identity{ReminderID: "rem-1842", Type: "seat_expiring", Channel: "email"}
 }
 
-// event is a whole event with members replaced; one that becomes nil is left out.
+// event returns a complete event with the given members replaced; a member that is nil is left out.
 func event(t testing.TB, members map[string]any) []byte {
 	t.Helper()
 	whole := map[string]any{
@@ -72,28 +72,28 @@ func event(t testing.TB, members map[string]any) []byte {
 	return raw
 }
 
-func report(kind ledger.ReportKind) ledger.Report {
-	return ledger.Report{
-		Identity: identity(), Kind: kind, Provider: "mail", Message: eventID, Receipt: "m-1", Code: "250",
+func statusEvent(kind ledger.StatusKind) ledger.StatusEvent {
+	return ledger.StatusEvent{
+		Identity: identity(), Kind: kind, Provider: "mail", MessageID: eventID, Receipt: "m-1", Code: "250",
 		At: time.Date(2031, 3, 4, 8, 59, 30, 250e6, time.UTC),
 	}
 }
 
-func TestASignedEventIsAReport(t *testing.T) {
-	for _, kind := range ledger.ReportKinds() {
+func TestEventsOpen_SignedEventIsStatusEvent(t *testing.T) {
+	for _, kind := range ledger.StatusKinds() {
 		raw := event(t, map[string]any{"status": kind})
 		got, err := events(t, secret).Open(signed(t, secret, eventID, eventTime(), raw), raw)
-		if diff := cmp.Diff(report(kind), got); diff != "" || err != nil {
+		if diff := cmp.Diff(statusEvent(kind), got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got)\n%s", kind, err, diff)
 		}
 	}
-	bare := report(ledger.ReportAccepted)
+	bare := statusEvent(ledger.StatusAccepted)
 	bare.Receipt, bare.Code = "", ""
 	for name, raw := range map[string][]byte{
-		"left out": event(t, map[string]any{"status": "accepted", "id": nil, "code": nil}),
-		"null":     event(t, map[string]any{"status": "accepted", "id": json.RawMessage("null"), "code": json.RawMessage("null")}),
-		"offset":   event(t, map[string]any{"status": "accepted", "id": nil, "code": nil, "at": "2031-03-04T10:59:30.25+02:00"}),
-		"escaped":  []byte(strings.Replace(string(event(t, map[string]any{"status": "accepted", "id": nil, "code": nil})), "rem-1842", `\u0072em-1842`, 1)),
+		"absent":  event(t, map[string]any{"status": "accepted", "id": nil, "code": nil}),
+		"null":    event(t, map[string]any{"status": "accepted", "id": json.RawMessage("null"), "code": json.RawMessage("null")}),
+		"offset":  event(t, map[string]any{"status": "accepted", "id": nil, "code": nil, "at": "2031-03-04T10:59:30.25+02:00"}),
+		"escaped": []byte(strings.Replace(string(event(t, map[string]any{"status": "accepted", "id": nil, "code": nil})), "rem-1842", `\u0072em-1842`, 1)),
 	} {
 		got, err := events(t, secret).Open(signed(t, secret, eventID, eventTime(), raw), raw)
 		if diff := cmp.Diff(bare, got); diff != "" || err != nil {
@@ -102,7 +102,7 @@ func TestASignedEventIsAReport(t *testing.T) {
 	}
 }
 
-func TestWhatNoSecretSignedJustNowIsNotAuthentic(t *testing.T) {
+func TestEventsOpen_UnsignedOrAlteredIsNotAuthentic(t *testing.T) {
 	raw := event(t, nil)
 	good := signed(t, secret, eventID, eventTime(), raw)
 	with := func(pairs ...string) http.Header {
@@ -130,16 +130,16 @@ func TestWhatNoSecretSignedJustNowIsNotAuthentic(t *testing.T) {
 		"no signature":                {with("webhook-signature", ""), raw},
 		"a version alone":             {with("webhook-signature", "v1,"), raw},
 		"the digest as version v1a":   {with("webhook-signature", strings.Replace(good.Get("webhook-signature"), "v1,", "v1a,", 1)), raw},
-		"a signature beyond reason":   {with("webhook-signature", good.Get("webhook-signature")+strings.Repeat(" v1,AA", 1000)), raw},
+		"a signature too long":        {with("webhook-signature", good.Get("webhook-signature")+strings.Repeat(" v1,AA", 1000)), raw},
 		"two signatures in two lines": {twiceSigned, raw},
 		"no id":                       {with("webhook-id", ""), raw},
 		"another id":                  {with("webhook-id", "evt_2"), raw},
 		"two ids":                     {twice, raw},
-		"an id beyond what is kept":   {signed(t, secret, long, eventTime(), raw), raw},
+		"an id too long":              {signed(t, secret, long, eventTime(), raw), raw},
 		"an id beyond ASCII":          {signed(t, secret, "evt_é", eventTime(), raw), raw},
 		"another time in the window":  {with("webhook-timestamp", strconv.FormatInt(late.Unix(), 10)), raw},
 		"a time with a sign":          {with("webhook-timestamp", "+"+stamp), raw},
-		"a time with a nought":        {with("webhook-timestamp", "0"+stamp), raw},
+		"a time with a zero in front": {with("webhook-timestamp", "0"+stamp), raw},
 		"no time":                     {with("webhook-timestamp", ""), raw},
 		"Svix's names":                {svix, raw},
 		"another body":                {good, event(t, map[string]any{"status": "accepted"})},
@@ -147,26 +147,26 @@ func TestWhatNoSecretSignedJustNowIsNotAuthentic(t *testing.T) {
 		"no body":                     {good, nil},
 	} {
 		got, err := events(t, secret).Open(c.h, c.raw)
-		if !errors.Is(err, webhook.ErrNotAuthentic) || got != (ledger.Report{}) {
+		if !errors.Is(err, webhook.ErrNotAuthentic) || got != (ledger.StatusEvent{}) {
 			t.Errorf("%s: %v, %+v", name, err, got)
 		}
 	}
 }
 
-func TestAnEventsTimestampLiesWithinFiveMinutesEitherWay(t *testing.T) {
-	for away, ok := range map[time.Duration]bool{
+func TestEventsOpen_TimestampToleranceIsFiveMinutes(t *testing.T) {
+	for offset, ok := range map[time.Duration]bool{
 		-301 * time.Second: false, -300 * time.Second: true, 0: true, 300 * time.Second: true, 301 * time.Second: false,
 		-eventTime().Sub(time.Unix(0, 0)): false,
 	} {
 		raw := event(t, nil)
-		_, err := events(t, secret).Open(signed(t, secret, eventID, eventTime().Add(away), raw), raw)
+		_, err := events(t, secret).Open(signed(t, secret, eventID, eventTime().Add(offset), raw), raw)
 		if (err == nil) != ok || !ok && !errors.Is(err, webhook.ErrNotAuthentic) {
-			t.Errorf("%s away: %v", away, err)
+			t.Errorf("%s from now: %v", offset, err)
 		}
 	}
 }
 
-func TestSecretsForEventsRotate(t *testing.T) {
+func TestNewEvents_SecretsRotate(t *testing.T) {
 	raw := event(t, nil)
 	both := signed(t, secret, eventID, eventTime(), raw)
 	both.Set("webhook-signature", "v1a,x v2,y "+signed(t, otherSecret, eventID, eventTime(), raw).Get("webhook-signature")+
@@ -190,18 +190,18 @@ func TestSecretsForEventsRotate(t *testing.T) {
 	} {
 		e, err := webhook.NewEvents("mail", secrets, nil)
 		if err == nil || e != nil {
-			t.Errorf("%s: let pass", name)
+			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), "canary") {
-			t.Errorf("%s: the error repeats the secret: %v", name, err)
+			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	}
 }
 
-func TestAnAuthenticEventThatCannotBeReadSaysWhy(t *testing.T) {
+func TestEventsOpen_UnreadableEventReportsFault(t *testing.T) {
 	raw := string(event(t, nil))
 	of := func(members map[string]any) string { return string(event(t, members)) }
 	other := ledger.Identity{ReminderID: "rem-1842", Type: "seat_expiring", Channel: "sms"}
-	for name, c := range map[string]struct{ raw, says string }{
+	for name, c := range map[string]struct{ raw, fault string }{
 		"nothing":                 {"", "JSON object"},
 		"null":                    {"null", "JSON object"},
 		"a list":                  {"[" + raw + "]", "JSON object"},
@@ -212,8 +212,8 @@ func TestAnAuthenticEventThatCannotBeReadSaysWhy(t *testing.T) {
 		"bad UTF-8":               {strings.Replace(raw, "m-1", "m-\xff", 1), "valid UTF-8"},
 		"a lone surrogate":        {strings.Replace(raw, "m-1", `m-\ud800`, 1), "valid UTF-8"},
 		"NUL":                     {strings.Replace(raw, "m-1", `m-\u0000`, 1), "id: must be 1 to 255"},
-		"a name twice":            {strings.Replace(raw, "{", `{"status":"bounced",`, 1), "stands twice"},
-		"a name twice, escaped":   {strings.Replace(raw, "{", `{"\u0073tatus":"bounced",`, 1), "stands twice"},
+		"a name twice":            {strings.Replace(raw, "{", `{"status":"bounced",`, 1), "duplicate name"},
+		"a name twice, escaped":   {strings.Replace(raw, "{", `{"\u0073tatus":"bounced",`, 1), "duplicate name"},
 		"too long":                {raw + strings.Repeat(" ", webhook.MaxEvent), "16384 bytes"},
 		"an unknown member":       {of(map[string]any{"to": "ada@example.org"}), "to: is not a member"},
 		"another case":            {of(map[string]any{"Status": "accepted"}), "Status: is not a member"},
@@ -240,27 +240,27 @@ func TestAnAuthenticEventThatCannotBeReadSaysWhy(t *testing.T) {
 		"a reminder too long":     {of(map[string]any{"reminder_id": strings.Repeat("r", 256)}), "reminder_id: must be 1 to 255"},
 		"a reminder with a space": {of(map[string]any{"reminder_id": "rem 1842"}), "reminder_id: must be 1 to 255"},
 		"a quarantined type":      {of(map[string]any{"type": "!malformed"}), "type: must be 1 to 64"},
-		"a channel that is none":  {of(map[string]any{"channel": "E-Mail"}), "channel: must be 1 to 64"},
+		"an invalid channel":      {of(map[string]any{"channel": "E-Mail"}), "channel: must be 1 to 64"},
 		"a time that is a number": {of(map[string]any{"at": 1930467600}), "at: must be a string"},
-		"a time that is none":     {of(map[string]any{"at": "yesterday"}), "at: must be an RFC 3339"},
+		"no RFC 3339 time":        {of(map[string]any{"at": "yesterday"}), "at: must be an RFC 3339"},
 		"a time without an hour":  {of(map[string]any{"at": "2031-03-04"}), "at: must be an RFC 3339"},
-		"a time before all":       {of(map[string]any{"at": "1999-12-31T23:59:59Z"}), "at: must be an RFC 3339"},
-		"a time to come":          {of(map[string]any{"at": "2031-03-04T09:05:01Z"}), "at: must be an RFC 3339"},
+		"a time before 2000":      {of(map[string]any{"at": "1999-12-31T23:59:59Z"}), "at: must be an RFC 3339"},
+		"a time in the future":    {of(map[string]any{"at": "2031-03-04T09:05:01Z"}), "at: must be an RFC 3339"},
 	} {
 		got, err := events(t, secret).Open(signed(t, secret, eventID, eventTime(), []byte(c.raw)), []byte(c.raw))
 		var faults webhook.Faults
 		switch {
-		case !errors.As(err, &faults) || errors.Is(err, webhook.ErrNotAuthentic) || got != (ledger.Report{}):
+		case !errors.As(err, &faults) || errors.Is(err, webhook.ErrNotAuthentic) || got != (ledger.StatusEvent{}):
 			t.Errorf("%s: %v, %+v", name, err, got)
-		case len(faults) != 1 || !strings.Contains(err.Error(), c.says):
-			t.Errorf("%s: told %q, want one fault with %q", name, err, c.says)
+		case len(faults) != 1 || !strings.Contains(err.Error(), c.fault):
+			t.Errorf("%s: got %q, want one fault with %q", name, err, c.fault)
 		case strings.Contains(err.Error(), "ada@"):
-			t.Errorf("%s: the fault repeats what stood there: %v", name, err)
+			t.Errorf("%s: the fault contains the value: %v", name, err)
 		}
 	}
 }
 
-func TestAllFaultsOfAnEventAreToldInOrderAndBounded(t *testing.T) {
+func TestEventsOpen_FaultsAreOrderedAndLimited(t *testing.T) {
 	raw := event(t, map[string]any{"status": "opened", "id": 1, "at": nil, "type": "X", "send_key": "0"})
 	_, err := events(t, secret).Open(signed(t, secret, eventID, eventTime(), raw), raw)
 	var faults webhook.Faults
@@ -284,7 +284,7 @@ func TestAllFaultsOfAnEventAreToldInOrderAndBounded(t *testing.T) {
 	}
 }
 
-func FuzzAnEventIsReadAsItStandsOrNotAtAll(f *testing.F) {
+func FuzzEventsOpen_ReadsExactlyOrRejects(f *testing.F) {
 	whole := event(f, nil)
 	f.Add(whole)
 	f.Add(event(f, map[string]any{"status": "accepted", "id": nil, "code": json.RawMessage("null")}))
@@ -295,12 +295,12 @@ func FuzzAnEventIsReadAsItStandsOrNotAtAll(f *testing.F) {
 		got, err := e.Open(signed(t, secret, eventID, eventTime(), raw), raw)
 		if err != nil {
 			var faults webhook.Faults
-			if !errors.As(err, &faults) || len(faults) == 0 || got != (ledger.Report{}) {
+			if !errors.As(err, &faults) || len(faults) == 0 || got != (ledger.StatusEvent{}) {
 				t.Errorf("%v, %+v", err, got)
 			}
 			return
 		}
-		// Another reader of JSON sees the same event.
+		// Another JSON decoder reads the same event.
 		var seen map[string]*string
 		if err := json.Unmarshal(raw, &seen); err != nil {
 			t.Fatal(err)
@@ -315,9 +315,9 @@ func FuzzAnEventIsReadAsItStandsOrNotAtAll(f *testing.F) {
 		if err != nil || of("send_key") != got.SendKey() {
 			t.Errorf("at %v, key %q of %+v", err, of("send_key"), got)
 		}
-		want := ledger.Report{
+		want := ledger.StatusEvent{
 			Identity: ledger.Identity{ReminderID: of("reminder_id"), Type: of("type"), Channel: of("channel")},
-			Kind:     ledger.ReportKind(of("status")), Provider: "mail", Message: eventID,
+			Kind:     ledger.StatusKind(of("status")), Provider: "mail", MessageID: eventID,
 			Receipt: of("id"), Code: of("code"), At: at.UTC(),
 		}
 		if got != want {
@@ -326,7 +326,7 @@ func FuzzAnEventIsReadAsItStandsOrNotAtAll(f *testing.F) {
 	})
 }
 
-func FuzzWhatWasNotSignedIsNotAuthentic(f *testing.F) {
+func FuzzEventsOpen_UnsignedIsNotAuthentic(f *testing.F) {
 	raw := event(f, nil)
 	good := signed(f, secret, eventID, eventTime(), raw)
 	stamp, signature := good.Get("webhook-timestamp"), good.Get("webhook-signature")
@@ -339,7 +339,7 @@ func FuzzWhatWasNotSignedIsNotAuthentic(f *testing.F) {
 		_, err := e.Open(h, body)
 		signed := id == eventID && at == stamp && string(body) == string(raw) && strings.Contains(list, signature)
 		if !signed && !errors.Is(err, webhook.ErrNotAuthentic) {
-			t.Errorf("let in: %v", err)
+			t.Errorf("accepted: %v", err)
 		}
 	})
 }

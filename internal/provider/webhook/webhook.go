@@ -1,15 +1,16 @@
-// Package webhook sends a reminder as one POST of JSON to a service of the user's own, or to any gateway
-// that speaks this dialect.
+// Package webhook sends a reminder as one JSON POST to a service of the user's own, or to any gateway that
+// implements this protocol.
 //
 // Invariants: the body of a shipment is the same bytes at every attempt and in every process; the header
-// webhook-id carries the send key (Standard Webhooks), and Idempotency-Key does so only where the contract
-// says that the receiver honours it, since for everybody else it is an invitation to replay.
+// webhook-id carries the send key (Standard Webhooks); the header Idempotency-Key carries it only if the contract
+// says that the receiver honours it, because otherwise that header only allows clients and proxies to replay the
+// request.
 //
-// Under a lookup contract the receiver can be asked what became of a send key ([Provider.Ask]), and under
-// any contract it may tell of its own accord ([Events]). Neither takes a word for more than it says: an
-// answer or event that is not exactly the documented one is none.
+// Under a lookup contract the receiver can be asked whether it accepted a send key ([Provider.Lookup]), and under
+// any contract it may report status events on its own ([Events]). Both are read strictly: a response or event that
+// is not exactly the documented one counts as none.
 //
-// What it does not do: it follows no redirect, retries nothing, and keeps nothing.
+// What it does not do: it follows no redirect, retries nothing, and stores nothing.
 package webhook
 
 import (
@@ -31,20 +32,20 @@ import (
 	"github.com/sendonce/sendonce/internal/provider"
 )
 
-// shape is the version of the request's shape. Change it with any byte of the body.
-const shape = "webhook/1"
+// formatVersion is the version of the request format. Change it whenever any byte of the body changes.
+const formatVersion = "webhook/1"
 
-// Config is one webhook provider.
+// Config configures one webhook provider.
 type Config struct {
 	Name      string
 	URL       string // http or https; credentials belong in Headers
 	Contract  ledger.Contract
-	LookupURL string      // under a lookup contract: where to ask later
+	LookupURL string      // endpoint for lookups; required by a lookup contract
 	Headers   http.Header // sent with every request, such as Authorization
-	Secret    string      // "whsec_…" signs each request by Standard Webhooks; empty for unsigned
+	Secret    string      // "whsec_…", signs each request by Standard Webhooks; empty for unsigned requests
 	Client    *outbound.Client
 	Propagate func(context.Context, http.Header) // writes trace context; nil for none
-	Now       func() time.Time                   // time.Now
+	Now       func() time.Time                   // default time.Now
 }
 
 // Provider sends to one webhook.
@@ -54,7 +55,7 @@ type Provider struct {
 	signer *standardwebhooks.Webhook
 }
 
-// New checks the configuration.
+// New checks the configuration and returns the provider.
 func New(c Config) (*Provider, error) {
 	for _, address := range []string{c.URL, c.LookupURL} {
 		if err := checkURL(address); err != nil && (address != "" || c.URL == "") {
@@ -67,7 +68,7 @@ func New(c Config) (*Provider, error) {
 		}
 		for _, value := range values {
 			if !httpguts.ValidHeaderFieldValue(value) {
-				return nil, fmt.Errorf("webhook: the header %q has a value that cannot be sent", name)
+				return nil, fmt.Errorf("webhook: the header %q has an invalid value", name)
 			}
 		}
 	}
@@ -78,7 +79,7 @@ func New(c Config) (*Provider, error) {
 	if c.Secret != "" {
 		signer, err := standardwebhooks.NewWebhook(c.Secret)
 		if err != nil {
-			return nil, errors.New("webhook: the signing secret is no base64") // its text stays out of the error
+			return nil, errors.New("webhook: the signing secret is not base64") // do not wrap err: it may contain the secret
 		}
 		p.signer = signer
 	}
@@ -87,7 +88,7 @@ func New(c Config) (*Provider, error) {
 	}
 	p.route = ledger.Route{
 		Provider: c.Name, Contract: c.Contract,
-		Fingerprint: provider.Fingerprint("webhook", c.URL, c.LookupURL, provider.ContractWord(c.Contract), shape),
+		Fingerprint: provider.Fingerprint("webhook", c.URL, c.LookupURL, provider.ContractPart(c.Contract), formatVersion),
 	}
 	return p, nil
 }
@@ -96,28 +97,30 @@ func checkURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return errors.New("the address is no URL")
+		return errors.New("the address is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return errors.New("the address is no http or https URL with a host")
+		return errors.New("the address is not an http or https URL with a host")
 	case u.User != nil:
 		return errors.New("credentials belong in a header, not in the address")
 	}
 	return nil
 }
 
-// checkLookup refuses a contract that nobody could keep, and an address that would ask about two keys.
+// checkLookup rejects a lookup contract without a lookup address, and a lookup address that would put two send keys
+// in the query.
 func checkLookup(c Config) error {
 	u, err := url.Parse(c.LookupURL)
 	switch {
-	case c.Contract.Kind == ledger.Lookup && c.LookupURL == "":
-		return errors.New("a lookup contract needs an address to ask at")
+	case c.Contract.Kind == ledger.ContractLookup && c.LookupURL == "":
+		return errors.New("a lookup contract needs a lookup address")
 	case err != nil || u.Query().Has("send_key"):
-		return errors.New("the lookup address has a send_key of its own")
+		return errors.New("the lookup address must not contain the query parameter send_key")
 	}
 	return nil
 }
 
-// reserved names are ours, or would let net/http replay a request, or break its framing.
+// reserved reports whether a header cannot be configured: this package sets it, or it would let net/http replay a
+// request, or it would break the request's framing.
 func reserved(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Idempotency-Key", "X-Idempotency-Key", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature", "Host",
@@ -128,10 +131,10 @@ func reserved(name string) bool {
 	return false
 }
 
-// Route is the provider as configured.
+// Route returns the provider's route as configured.
 func (p *Provider) Route() ledger.Route { return p.route }
 
-// message is the body. The order of its fields is part of the shape.
+// message is the request body. The order of its fields is part of the format.
 type message struct {
 	SendKey       string          `json:"send_key"`
 	ReminderID    string          `json:"reminder_id"`
@@ -149,12 +152,12 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 	if err != nil {
 		return ledger.Outcome{Result: ledger.ResultRefused, Cause: outbound.CauseRequest}
 	}
-	x := p.Client.Do(ctx, req)
-	o := provider.Classify(x, p.Now())
+	resp := p.Client.Do(ctx, req)
+	o := provider.Classify(resp, p.Now())
 	if o.Result == ledger.ResultAccepted {
-		o.Receipt = provider.Receipt(field(x, "id"))
+		o.Receipt = provider.Receipt(field(resp, "id"))
 	} else {
-		o.Code = provider.Word(field(x, "code"))
+		o.Code = provider.Printable(field(resp, "code"))
 	}
 	return o
 }
@@ -165,16 +168,16 @@ func (p *Provider) request(ctx context.Context, s ledger.Shipment) (*http.Reques
 		Channel: s.Channel, To: s.Recipient, Content: s.Content, CorrelationID: s.CorrelationID,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("webhook: the content is no JSON: %w", err)
+		return nil, fmt.Errorf("webhook: the content is not JSON: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
-	p.dress(ctx, req)
+	p.setHeaders(ctx, req)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Webhook-Id", s.SendKey)
-	if p.Contract.Kind == ledger.Idempotent {
+	if p.Contract.Kind == ledger.ContractIdempotent {
 		req.Header.Set("Idempotency-Key", s.SendKey)
 	}
 	if err := p.sign(req, s.SendKey, body); err != nil {
@@ -183,8 +186,8 @@ func (p *Provider) request(ctx context.Context, s ledger.Shipment) (*http.Reques
 	return req, nil
 }
 
-// dress gives a request what every request carries.
-func (p *Provider) dress(ctx context.Context, req *http.Request) {
+// setHeaders sets the headers that every request carries.
+func (p *Provider) setHeaders(ctx context.Context, req *http.Request) {
 	if p.Propagate != nil {
 		p.Propagate(ctx, req.Header)
 	}
@@ -192,12 +195,12 @@ func (p *Provider) dress(ctx context.Context, req *http.Request) {
 		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	req.Header.Set("Accept", "application/json")
-	// Whatever Propagate wrote, these two are ours alone.
+	// Only this package may set these two, whatever Propagate wrote.
 	req.Header.Del("Idempotency-Key")
 	req.Header.Del("X-Idempotency-Key")
 }
 
-// sign adds the signature, where requests are signed.
+// sign adds the signature headers if a secret is configured.
 func (p *Provider) sign(req *http.Request, id string, body []byte) error {
 	if p.signer == nil {
 		return nil
@@ -205,7 +208,7 @@ func (p *Provider) sign(req *http.Request, id string, body []byte) error {
 	now := p.Now()
 	signature, err := p.signer.Sign(id, now, body)
 	if err != nil {
-		return fmt.Errorf("webhook: sign: %w", err)
+		return fmt.Errorf("webhook: signing: %w", err)
 	}
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
@@ -213,12 +216,12 @@ func (p *Provider) sign(req *http.Request, id string, body []byte) error {
 	return nil
 }
 
-// field is a string of the answer's JSON object, by its exact name; empty when there is none that can be
-// trusted: a body that broke off is not read at all.
-func field(x outbound.Exchange, name string) string {
+// field returns the string member of the response's JSON object with exactly this name, or "" if there is no
+// reliable one. A truncated body is not read at all.
+func field(resp outbound.Response, name string) string {
 	var object map[string]json.RawMessage // a map, since struct fields match without regard to case
 	var value string
-	if x.BodyCut || json.Unmarshal(x.Body, &object) != nil || json.Unmarshal(object[name], &value) != nil {
+	if resp.BodyCut || json.Unmarshal(resp.Body, &object) != nil || json.Unmarshal(object[name], &value) != nil {
 		return ""
 	}
 	return value

@@ -33,28 +33,28 @@ func open(t *testing.T, c webhook.Config) *webhook.Provider {
 	return p
 }
 
-func TestABlindWebhookPassesTheClassTable(t *testing.T) {
+func TestSend_BlindContractPassesClassTable(t *testing.T) {
 	providertest.RunHTTP(t, func(t *testing.T, url string) provider.Provider {
 		return open(t, webhook.Config{URL: url + "/send"})
 	})
 }
 
-// The header that lets net/http replay a POST is on here: the table's counts show that it does not.
-func TestAnIdempotentWebhookPassesTheClassTable(t *testing.T) {
+// Here the header is set that lets net/http replay a POST; the table's counts show that it is not replayed.
+func TestSend_IdempotentContractPassesClassTable(t *testing.T) {
 	providertest.RunHTTP(t, func(t *testing.T, url string) provider.Provider {
-		contract := ledger.Contract{Kind: ledger.Idempotent, Window: 24 * time.Hour}
+		contract := ledger.Contract{Kind: ledger.ContractIdempotent, Window: 24 * time.Hour}
 		return open(t, webhook.Config{URL: url + "/send", Contract: contract})
 	})
 }
 
-func TestTheRequestIsTheDocumentedOne(t *testing.T) {
+func TestSend_RequestIsAsDocumented(t *testing.T) {
 	var h providertest.Hostile
 	p := open(t, webhook.Config{
 		URL:     providertest.Serve(t, &h) + "/send",
 		Headers: http.Header{"authorization": {"Bearer s3cret"}},
 		Propagate: func(_ context.Context, header http.Header) {
 			header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-			header.Set("Idempotency-Key", "not yours")
+			header.Set("Idempotency-Key", "overwritten")
 		},
 	})
 	s := providertest.Shipment(1)
@@ -80,8 +80,8 @@ func TestTheRequestIsTheDocumentedOne(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsAHeaderOnlyUnderAnIdempotentContract(t *testing.T) {
-	for kind, want := range map[ledger.ContractKind]bool{ledger.Blind: false, ledger.Lookup: false, ledger.Idempotent: true} {
+func TestSend_IdempotencyKeyOnlyUnderIdempotentContract(t *testing.T) {
+	for kind, want := range map[ledger.ContractKind]bool{ledger.ContractBlind: false, ledger.ContractLookup: false, ledger.ContractIdempotent: true} {
 		var h providertest.Hostile
 		p := open(t, webhook.Config{URL: providertest.Serve(t, &h) + "/send", LookupURL: "https://a.example/", Contract: ledger.Contract{Kind: kind, Window: time.Hour}})
 		p.Send(t.Context(), providertest.Shipment(1))
@@ -92,7 +92,7 @@ func TestTheKeyIsAHeaderOnlyUnderAnIdempotentContract(t *testing.T) {
 	}
 }
 
-func TestASignedRequestVerifies(t *testing.T) {
+func TestSend_SignatureVerifies(t *testing.T) {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	var h providertest.Hostile
 	p := open(t, webhook.Config{URL: providertest.Serve(t, &h) + "/send", Secret: secret})
@@ -110,7 +110,7 @@ func TestASignedRequestVerifies(t *testing.T) {
 	}
 }
 
-func TestAReceiptIsAStringThatCanBeGivenBackAsItCame(t *testing.T) {
+func TestSend_ReceiptIsUnchangedOrEmpty(t *testing.T) {
 	for name, test := range map[string]struct{ body, receipt string }{
 		"plain":         {`{"id": "m-1"}`, "m-1"},
 		"number":        {`{"id": 17}`, ""},
@@ -135,7 +135,7 @@ func TestAReceiptIsAStringThatCanBeGivenBackAsItCame(t *testing.T) {
 	}
 }
 
-func TestARefusalKeepsTheProvidersWordsBounded(t *testing.T) {
+func TestSend_RefusalDetailsAreLimited(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Request-Id", strings.Repeat("r", 300))
 		w.WriteHeader(http.StatusUnprocessableEntity)
@@ -147,7 +147,7 @@ func TestARefusalKeepsTheProvidersWordsBounded(t *testing.T) {
 	}
 }
 
-func TestContentThatIsNoJSONIsRefusedWithoutACall(t *testing.T) {
+func TestSend_InvalidJSONContentIsRefusedWithoutCall(t *testing.T) {
 	var h providertest.Hostile
 	p := open(t, webhook.Config{URL: providertest.Serve(t, &h) + "/send"})
 	s := providertest.Shipment(1)
@@ -157,8 +157,8 @@ func TestContentThatIsNoJSONIsRefusedWithoutACall(t *testing.T) {
 	}
 }
 
-func TestTheFingerprintChangesWithEndpointAndContractAlone(t *testing.T) {
-	base := webhook.Config{URL: "https://a.example/send", Contract: ledger.Contract{Kind: ledger.Idempotent, Window: time.Hour}}
+func TestRoute_FingerprintDependsOnEndpointAndContractOnly(t *testing.T) {
+	base := webhook.Config{URL: "https://a.example/send", Contract: ledger.Contract{Kind: ledger.ContractIdempotent, Window: time.Hour}}
 	fingerprint := func(change func(*webhook.Config)) string {
 		c := base
 		change(&c)
@@ -172,7 +172,7 @@ func TestTheFingerprintChangesWithEndpointAndContractAlone(t *testing.T) {
 		"kind":   func(c *webhook.Config) { c.Contract = ledger.Contract{} },
 	} {
 		if fingerprint(change) == same {
-			t.Errorf("%s: the fingerprint stays", name)
+			t.Errorf("%s: the fingerprint does not change", name)
 		}
 	}
 	for name, change := range map[string]func(*webhook.Config){
@@ -180,30 +180,30 @@ func TestTheFingerprintChangesWithEndpointAndContractAlone(t *testing.T) {
 		"headers": func(c *webhook.Config) { c.Headers = http.Header{"Authorization": {"Bearer new"}} },
 	} {
 		if fingerprint(change) != same {
-			t.Errorf("%s: a rotated secret must not strand what is in doubt", name)
+			t.Errorf("%s: a rotated secret must not change the route of entries in doubt", name)
 		}
 	}
 }
 
-func TestAConfigurationThatCannotBeKeptIsRefused(t *testing.T) {
+func TestNew_InvalidConfigIsRejected(t *testing.T) {
 	for name, c := range map[string]webhook.Config{
-		"no address":        {},
-		"no host":           {URL: "https:///send"},
-		"other scheme":      {URL: "ftp://a.example/"},
-		"credentials in it": {URL: "https://u:p@a.example/"},
-		"lookup address":    {URL: "https://a.example/", LookupURL: "file:///etc/passwd"},
-		"nowhere to ask":    {URL: "https://a.example/", Contract: ledger.Contract{Kind: ledger.Lookup}},
-		"two keys to ask":   {URL: "https://a.example/", LookupURL: "https://a.example/?x=1&send_key=2"},
-		"replay header":     {URL: "https://a.example/", Headers: http.Header{"x-idempotency-key": {"1"}}},
-		"framing header":    {URL: "https://a.example/", Headers: http.Header{"Transfer-Encoding": {"chunked"}}},
-		"header injection":  {URL: "https://a.example/", Headers: http.Header{"X-A": {"a\r\nB: c"}}},
-		"header name":       {URL: "https://a.example/", Headers: http.Header{"X A": {"a"}}},
-		"secret":            {URL: "https://a.example/", Secret: "whsec_%%%"},
+		"no address":         {},
+		"no host":            {URL: "https:///send"},
+		"other scheme":       {URL: "ftp://a.example/"},
+		"credentials in URL": {URL: "https://u:p@a.example/"},
+		"lookup address":     {URL: "https://a.example/", LookupURL: "file:///etc/passwd"},
+		"no lookup address":  {URL: "https://a.example/", Contract: ledger.Contract{Kind: ledger.ContractLookup}},
+		"two send keys":      {URL: "https://a.example/", LookupURL: "https://a.example/?x=1&send_key=2"},
+		"replay header":      {URL: "https://a.example/", Headers: http.Header{"x-idempotency-key": {"1"}}},
+		"framing header":     {URL: "https://a.example/", Headers: http.Header{"Transfer-Encoding": {"chunked"}}},
+		"header injection":   {URL: "https://a.example/", Headers: http.Header{"X-A": {"a\r\nB: c"}}},
+		"header name":        {URL: "https://a.example/", Headers: http.Header{"X A": {"a"}}},
+		"secret":             {URL: "https://a.example/", Secret: "whsec_%%%"},
 	} {
 		if _, err := webhook.New(c); err == nil {
 			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), "%%%") || strings.Contains(err.Error(), "u:p") {
-			t.Errorf("%s: the error tells the secret: %v", name, err)
+			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	}
 }

@@ -15,8 +15,8 @@ type Audit struct {
 	ID         string
 	Actor      string
 	Role       string
-	Verb       string
-	Why        string
+	Action     string
+	Reason     string
 	Before     string
 	After      string
 	At         time.Time
@@ -33,44 +33,44 @@ type Conflict struct {
 }
 
 type Entry struct {
-	ReminderID    string
-	Type          string
-	Channel       string
-	SendKey       string
-	ContentHash   string
-	State         string
-	Version       int64
-	Class         string
-	Reason        string
-	Code          string
-	Provider      string
-	Fingerprint   string
-	Receipt       string
-	Missing       string
-	Attempts      int64
-	Spent         int64
-	Lapses        int64
-	Deliveries    int64
-	Redrives      int64
-	Holder        string
-	LeaseUntil    *time.Time
-	ClaimedAt     *time.Time
-	Due           *time.Time
-	Wake          *time.Time
-	Owner         string
-	NotBefore     *time.Time
-	Deadline      *time.Time
-	DoubtSince    *time.Time
-	AskAt         *time.Time
-	Asked         int64
-	CancelAsked   bool
-	FirstSeen     time.Time
-	Updated       time.Time
-	Published     *time.Time
-	Source        string
-	CorrelationID string
-	ReservationID string
-	UserID        string
+	ReminderID       string
+	Type             string
+	Channel          string
+	SendKey          string
+	ContentHash      string
+	State            string
+	Version          int64
+	Class            string
+	Reason           string
+	Code             string
+	Provider         string
+	Fingerprint      string
+	Receipt          string
+	ReceiptMissing   string
+	Attempts         int64
+	BudgetUsed       int64
+	LeaseExpirations int64
+	Deliveries       int64
+	Redrives         int64
+	Holder           string
+	LeaseUntil       *time.Time
+	ClaimedAt        *time.Time
+	Due              *time.Time
+	Wake             *time.Time
+	Owner            string
+	NotBefore        *time.Time
+	Deadline         *time.Time
+	DoubtSince       *time.Time
+	NextLookup       *time.Time
+	LookupsNotFound  int64
+	CancelRequested  bool
+	FirstSeen        time.Time
+	Updated          time.Time
+	Published        *time.Time
+	Source           string
+	CorrelationID    string
+	ReservationID    string
+	UserID           string
 }
 
 type Epoch struct {
@@ -82,8 +82,8 @@ type Gate struct {
 	Provider    string
 	ClosedUntil *time.Time
 	Class       string
-	ClosedBy    string
-	Strikes     int64
+	Actor       string
+	Failures    int64
 	Paused      bool
 	Version     int64
 	Updated     time.Time
@@ -100,35 +100,35 @@ type Payload struct {
 }
 
 type Redrive struct {
-	ID          string
-	Actor       string
-	RequestKey  string
-	RequestHash string
-	Role        string
-	Why         string
-	Asked       string
-	State       string
-	Size        int64
-	PaceMicros  int64
-	Deadline    *time.Time
-	Permanent   bool
-	Holder      string
-	LeaseUntil  *time.Time
-	Version     int64
-	Created     time.Time
-	Updated     time.Time
-	Finished    *time.Time
+	ID             string
+	Actor          string
+	RequestKey     string
+	RequestHash    string
+	Role           string
+	Reason         string
+	Request        string
+	State          string
+	Size           int64
+	IntervalMicros int64
+	Deadline       *time.Time
+	Permanent      bool
+	Holder         string
+	LeaseUntil     *time.Time
+	Version        int64
+	Created        time.Time
+	Updated        time.Time
+	Finished       *time.Time
 }
 
 type RedriveItem struct {
 	RedriveID  string
-	Place      int64
+	Position   int64
 	ReminderID string
 	Type       string
 	Channel    string
 	Version    int64
 	Result     string
-	Became     string
+	ReparsedAs string
 	At         *time.Time
 }
 

@@ -11,14 +11,14 @@ import (
 )
 
 const addRedriveItems = `-- name: AddRedriveItems :exec
-INSERT INTO redrive_items (redrive_id, place, reminder_id, type, channel, version)
+INSERT INTO redrive_items (redrive_id, position, reminder_id, type, channel, version)
 SELECT $1::text, unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]),
     unnest($5::text[]), unnest($6::bigint[])
 `
 
 type AddRedriveItemsParams struct {
 	RedriveID   string
-	Places      []int64
+	Positions   []int64
 	ReminderIds []string
 	Types       []string
 	Channels    []string
@@ -28,7 +28,7 @@ type AddRedriveItemsParams struct {
 func (q *Queries) AddRedriveItems(ctx context.Context, arg AddRedriveItemsParams) error {
 	_, err := q.db.Exec(ctx, addRedriveItems,
 		arg.RedriveID,
-		arg.Places,
+		arg.Positions,
 		arg.ReminderIds,
 		arg.Types,
 		arg.Channels,
@@ -37,52 +37,53 @@ func (q *Queries) AddRedriveItems(ctx context.Context, arg AddRedriveItemsParams
 	return err
 }
 
-const createEntry = `-- name: CreateEntry :one
+const insertEntry = `-- name: InsertEntry :one
 
-WITH born AS (
+WITH inserted AS (
     INSERT INTO entries (
         reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
-        fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until,
-        claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked,
-    published, source, correlation_id, reservation_id, user_id, first_seen, updated
+        fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives,
+        holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since,
+        next_lookup, lookups_not_found, cancel_requested,
+        published, source, correlation_id, reservation_id, user_id, first_seen, updated
     )
     VALUES (
         $1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10,
-        $11, $12, $13, $14, $15, $16, $17, $18, $19,
-        ledger_at($20, $21),
+        $11, $12, $13, $14, $15, $16, $17, $18,
+        $19, ledger_at($20, $21),
         ledger_at($22, $23),
         ledger_at($24, $25),
-        ledger_at($26, $27), $28, $29, $30,
-        $31, ledger_at($32, $33), $34, $35,
-        $36, $37, $38,
-        $39, $40, ledger_now(), ledger_now()
+        ledger_at($26, $27),
+        $28, $29, $30, $31,
+        ledger_at($32, $33), $34, $35,
+        $36, $37, $38, $39, $40, ledger_now(), ledger_now()
     )
     ON CONFLICT DO NOTHING
-    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
-), carried AS (
+    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+), payload AS (
     INSERT INTO payloads (reminder_id, type, channel, recipient, content, metadata, raw)
-    SELECT born.reminder_id, born.type, born.channel, $41::text, $42::bytea,
+    SELECT inserted.reminder_id, inserted.type, inserted.channel, $41::text, $42::bytea,
         $43::bytea, $44::bytea
-    FROM born WHERE $45::boolean
-), told AS (
+    FROM inserted WHERE $45::boolean
+), event AS (
     INSERT INTO timeline (
         reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
         delivery_count, holder, attempt, provider, started_at, finished_at, outcome, receipt, status,
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        born.reminder_id, born.type, born.channel, born.version, $46::text, $47::text,
+        inserted.reminder_id, inserted.type, inserted.channel, inserted.version, $46::text, $47::text,
         $48::text, $49::text, $50::text, $51::text,
         $52::bigint, $53::text, $54::bigint, $55::text,
         $56::timestamptz, $57::timestamptz, $58::text,
         $59::text, $60::bigint, $61::text, $62::text,
-        $63::bigint, $64::text, born.updated
-    FROM born WHERE $65::boolean
+        $63::bigint, $64::text, inserted.updated
+    FROM inserted WHERE $65::boolean
 )
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM born
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM inserted
 `
 
-type CreateEntryParams struct {
+type InsertEntryParams struct {
 	ReminderID       string
 	Type             string
 	Channel          string
@@ -95,10 +96,10 @@ type CreateEntryParams struct {
 	Provider         string
 	Fingerprint      string
 	Receipt          string
-	Missing          string
+	ReceiptMissing   string
 	Attempts         int64
-	Spent            int64
-	Lapses           int64
+	BudgetUsed       int64
+	LeaseExpirations int64
 	Deliveries       int64
 	Redrives         int64
 	Holder           string
@@ -114,10 +115,10 @@ type CreateEntryParams struct {
 	NotBefore        *time.Time
 	Deadline         *time.Time
 	DoubtSince       *time.Time
-	AskAt            *time.Time
-	AskAfter         *int64
-	Asked            int64
-	CancelAsked      bool
+	LookupAt         *time.Time
+	LookupAfter      *int64
+	LookupsNotFound  int64
+	CancelRequested  bool
 	Published        *time.Time
 	Source           string
 	CorrelationID    string
@@ -127,7 +128,7 @@ type CreateEntryParams struct {
 	Content          []byte
 	Metadata         []byte
 	Raw              []byte
-	WithPayload      bool
+	HasPayload       bool
 	Kind             string
 	EventState       string
 	EventReason      string
@@ -150,51 +151,52 @@ type CreateEntryParams struct {
 	WithEvent        bool
 }
 
-type CreateEntryRow struct {
-	ReminderID    string
-	Type          string
-	Channel       string
-	SendKey       string
-	ContentHash   string
-	State         string
-	Version       int64
-	Class         string
-	Reason        string
-	Code          string
-	Provider      string
-	Fingerprint   string
-	Receipt       string
-	Missing       string
-	Attempts      int64
-	Spent         int64
-	Lapses        int64
-	Deliveries    int64
-	Redrives      int64
-	Holder        string
-	LeaseUntil    *time.Time
-	ClaimedAt     *time.Time
-	Due           *time.Time
-	Wake          *time.Time
-	Owner         string
-	NotBefore     *time.Time
-	Deadline      *time.Time
-	DoubtSince    *time.Time
-	AskAt         *time.Time
-	Asked         int64
-	CancelAsked   bool
-	FirstSeen     time.Time
-	Updated       time.Time
-	Published     *time.Time
-	Source        string
-	CorrelationID string
-	ReservationID string
-	UserID        string
+type InsertEntryRow struct {
+	ReminderID       string
+	Type             string
+	Channel          string
+	SendKey          string
+	ContentHash      string
+	State            string
+	Version          int64
+	Class            string
+	Reason           string
+	Code             string
+	Provider         string
+	Fingerprint      string
+	Receipt          string
+	ReceiptMissing   string
+	Attempts         int64
+	BudgetUsed       int64
+	LeaseExpirations int64
+	Deliveries       int64
+	Redrives         int64
+	Holder           string
+	LeaseUntil       *time.Time
+	ClaimedAt        *time.Time
+	Due              *time.Time
+	Wake             *time.Time
+	Owner            string
+	NotBefore        *time.Time
+	Deadline         *time.Time
+	DoubtSince       *time.Time
+	NextLookup       *time.Time
+	LookupsNotFound  int64
+	CancelRequested  bool
+	FirstSeen        time.Time
+	Updated          time.Time
+	Published        *time.Time
+	Source           string
+	CorrelationID    string
+	ReservationID    string
+	UserID           string
 }
 
-// What only PostgreSQL can: an entry with all that belongs to it in one statement. That is one round trip
-// and one commit without BEGIN, and nothing is written beside an entry that was not.
-func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (CreateEntryRow, error) {
-	row := q.db.QueryRow(ctx, createEntry,
+// The queries that only PostgreSQL can run: an entry is written together with its payload and timeline event in one
+// statement. That takes one round trip and commits without BEGIN, and payload and event are written only if the
+// entry is.
+func (q *Queries) InsertEntry(ctx context.Context, arg InsertEntryParams) (InsertEntryRow, error) {
+	row := q.db.QueryRow(ctx, insertEntry,
 		arg.ReminderID,
 		arg.Type,
 		arg.Channel,
@@ -207,10 +209,10 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
-		arg.Missing,
+		arg.ReceiptMissing,
 		arg.Attempts,
-		arg.Spent,
-		arg.Lapses,
+		arg.BudgetUsed,
+		arg.LeaseExpirations,
 		arg.Deliveries,
 		arg.Redrives,
 		arg.Holder,
@@ -226,10 +228,10 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.NotBefore,
 		arg.Deadline,
 		arg.DoubtSince,
-		arg.AskAt,
-		arg.AskAfter,
-		arg.Asked,
-		arg.CancelAsked,
+		arg.LookupAt,
+		arg.LookupAfter,
+		arg.LookupsNotFound,
+		arg.CancelRequested,
 		arg.Published,
 		arg.Source,
 		arg.CorrelationID,
@@ -239,7 +241,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.Content,
 		arg.Metadata,
 		arg.Raw,
-		arg.WithPayload,
+		arg.HasPayload,
 		arg.Kind,
 		arg.EventState,
 		arg.EventReason,
@@ -261,7 +263,7 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		arg.Cause,
 		arg.WithEvent,
 	)
-	var i CreateEntryRow
+	var i InsertEntryRow
 	err := row.Scan(
 		&i.ReminderID,
 		&i.Type,
@@ -276,10 +278,10 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
-		&i.Missing,
+		&i.ReceiptMissing,
 		&i.Attempts,
-		&i.Spent,
-		&i.Lapses,
+		&i.BudgetUsed,
+		&i.LeaseExpirations,
 		&i.Deliveries,
 		&i.Redrives,
 		&i.Holder,
@@ -291,9 +293,9 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Creat
 		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
-		&i.AskAt,
-		&i.Asked,
-		&i.CancelAsked,
+		&i.NextLookup,
+		&i.LookupsNotFound,
+		&i.CancelRequested,
 		&i.FirstSeen,
 		&i.Updated,
 		&i.Published,
@@ -309,7 +311,7 @@ const now = `-- name: Now :one
 SELECT ledger_now()::timestamptz AS now
 `
 
-// Alone and first in its batch, so that the node that judges the writes tells the time.
+// Queued first in its batch. The time is that of the database node that also compares it in writes.
 func (q *Queries) Now(ctx context.Context) (time.Time, error) {
 	row := q.db.QueryRow(ctx, now)
 	var now time.Time
@@ -326,7 +328,7 @@ type NowAndEpochRow struct {
 	Epoch string
 }
 
-// The same, with the name of the system and timeline that tells it.
+// Now, with the epoch of the node that returns it.
 func (q *Queries) NowAndEpoch(ctx context.Context) (NowAndEpochRow, error) {
 	row := q.db.QueryRow(ctx, nowAndEpoch)
 	var i NowAndEpochRow
@@ -334,45 +336,47 @@ func (q *Queries) NowAndEpoch(ctx context.Context) (NowAndEpochRow, error) {
 	return i, err
 }
 
-const swapEntry = `-- name: SwapEntry :one
-WITH moved AS (
+const updateEntry = `-- name: UpdateEntry :one
+WITH written AS (
     UPDATE entries
     SET
         state = $1, class = $2, reason = $3, code = $4, provider = $5,
-        fingerprint = $6, receipt = $7, missing = $8, attempts = $9,
-        spent = $10, lapses = $11, deliveries = $12, redrives = $13, holder = $14,
+        fingerprint = $6, receipt = $7, receipt_missing = $8, attempts = $9,
+        budget_used = $10, lease_expirations = $11, deliveries = $12,
+        redrives = $13, holder = $14,
         lease_until = ledger_at($15, $16),
         claimed_at = ledger_at($17, $18),
         due = ledger_at($19, $20),
         wake = ledger_at($21, $22), owner = $23,
         deadline = $24, doubt_since = $25,
-        ask_at = ledger_at($26, $27), asked = $28,
-        cancel_asked = $29, published = $30, source = $31,
-        correlation_id = $32, reservation_id = $33, user_id = $34,
+        next_lookup = ledger_at($26, $27),
+        lookups_not_found = $28, cancel_requested = $29,
+        published = $30, source = $31, correlation_id = $32,
+        reservation_id = $33, user_id = $34,
         version = entries.version + 1, updated = ledger_now()
     WHERE entries.reminder_id = $35 AND entries.type = $36 AND entries.channel = $37
         AND entries.version = $38
         AND ($39::timestamptz IS NULL OR entries.updated = $39::timestamptz)
-    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
-), told AS (
+    RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+), event AS (
     INSERT INTO timeline (
         reminder_id, type, channel, version, kind, state, reason, origin, source, message_id,
         delivery_count, holder, attempt, provider, started_at, finished_at, outcome, receipt, status,
         code, request_id, retry_after_micros, cause, at
     )
     SELECT
-        moved.reminder_id, moved.type, moved.channel, moved.version, $40::text, $41::text,
+        written.reminder_id, written.type, written.channel, written.version, $40::text, $41::text,
         $42::text, $43::text, $44::text, $45::text,
         $46::bigint, $47::text, $48::bigint, $49::text,
         $50::timestamptz, $51::timestamptz, $52::text,
         $53::text, $54::bigint, $55::text, $56::text,
-        $57::bigint, $58::text, moved.updated
-    FROM moved WHERE $59::boolean
+        $57::bigint, $58::text, written.updated
+    FROM written WHERE $59::boolean
 )
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM moved
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM written
 `
 
-type SwapEntryParams struct {
+type UpdateEntryParams struct {
 	State            string
 	Class            string
 	Reason           string
@@ -380,10 +384,10 @@ type SwapEntryParams struct {
 	Provider         string
 	Fingerprint      string
 	Receipt          string
-	Missing          string
+	ReceiptMissing   string
 	Attempts         int64
-	Spent            int64
-	Lapses           int64
+	BudgetUsed       int64
+	LeaseExpirations int64
 	Deliveries       int64
 	Redrives         int64
 	Holder           string
@@ -398,10 +402,10 @@ type SwapEntryParams struct {
 	Owner            string
 	Deadline         *time.Time
 	DoubtSince       *time.Time
-	AskAt            *time.Time
-	AskAfter         *int64
-	Asked            int64
-	CancelAsked      bool
+	LookupAt         *time.Time
+	LookupAfter      *int64
+	LookupsNotFound  int64
+	CancelRequested  bool
 	Published        *time.Time
 	Source           string
 	CorrelationID    string
@@ -434,49 +438,49 @@ type SwapEntryParams struct {
 	WithEvent        bool
 }
 
-type SwapEntryRow struct {
-	ReminderID    string
-	Type          string
-	Channel       string
-	SendKey       string
-	ContentHash   string
-	State         string
-	Version       int64
-	Class         string
-	Reason        string
-	Code          string
-	Provider      string
-	Fingerprint   string
-	Receipt       string
-	Missing       string
-	Attempts      int64
-	Spent         int64
-	Lapses        int64
-	Deliveries    int64
-	Redrives      int64
-	Holder        string
-	LeaseUntil    *time.Time
-	ClaimedAt     *time.Time
-	Due           *time.Time
-	Wake          *time.Time
-	Owner         string
-	NotBefore     *time.Time
-	Deadline      *time.Time
-	DoubtSince    *time.Time
-	AskAt         *time.Time
-	Asked         int64
-	CancelAsked   bool
-	FirstSeen     time.Time
-	Updated       time.Time
-	Published     *time.Time
-	Source        string
-	CorrelationID string
-	ReservationID string
-	UserID        string
+type UpdateEntryRow struct {
+	ReminderID       string
+	Type             string
+	Channel          string
+	SendKey          string
+	ContentHash      string
+	State            string
+	Version          int64
+	Class            string
+	Reason           string
+	Code             string
+	Provider         string
+	Fingerprint      string
+	Receipt          string
+	ReceiptMissing   string
+	Attempts         int64
+	BudgetUsed       int64
+	LeaseExpirations int64
+	Deliveries       int64
+	Redrives         int64
+	Holder           string
+	LeaseUntil       *time.Time
+	ClaimedAt        *time.Time
+	Due              *time.Time
+	Wake             *time.Time
+	Owner            string
+	NotBefore        *time.Time
+	Deadline         *time.Time
+	DoubtSince       *time.Time
+	NextLookup       *time.Time
+	LookupsNotFound  int64
+	CancelRequested  bool
+	FirstSeen        time.Time
+	Updated          time.Time
+	Published        *time.Time
+	Source           string
+	CorrelationID    string
+	ReservationID    string
+	UserID           string
 }
 
-func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntryRow, error) {
-	row := q.db.QueryRow(ctx, swapEntry,
+func (q *Queries) UpdateEntry(ctx context.Context, arg UpdateEntryParams) (UpdateEntryRow, error) {
+	row := q.db.QueryRow(ctx, updateEntry,
 		arg.State,
 		arg.Class,
 		arg.Reason,
@@ -484,10 +488,10 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
-		arg.Missing,
+		arg.ReceiptMissing,
 		arg.Attempts,
-		arg.Spent,
-		arg.Lapses,
+		arg.BudgetUsed,
+		arg.LeaseExpirations,
 		arg.Deliveries,
 		arg.Redrives,
 		arg.Holder,
@@ -502,10 +506,10 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Owner,
 		arg.Deadline,
 		arg.DoubtSince,
-		arg.AskAt,
-		arg.AskAfter,
-		arg.Asked,
-		arg.CancelAsked,
+		arg.LookupAt,
+		arg.LookupAfter,
+		arg.LookupsNotFound,
+		arg.CancelRequested,
 		arg.Published,
 		arg.Source,
 		arg.CorrelationID,
@@ -537,7 +541,7 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		arg.Cause,
 		arg.WithEvent,
 	)
-	var i SwapEntryRow
+	var i UpdateEntryRow
 	err := row.Scan(
 		&i.ReminderID,
 		&i.Type,
@@ -552,10 +556,10 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
-		&i.Missing,
+		&i.ReceiptMissing,
 		&i.Attempts,
-		&i.Spent,
-		&i.Lapses,
+		&i.BudgetUsed,
+		&i.LeaseExpirations,
 		&i.Deliveries,
 		&i.Redrives,
 		&i.Holder,
@@ -567,9 +571,9 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (SwapEntry
 		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
-		&i.AskAt,
-		&i.Asked,
-		&i.CancelAsked,
+		&i.NextLookup,
+		&i.LookupsNotFound,
+		&i.CancelRequested,
 		&i.FirstSeen,
 		&i.Updated,
 		&i.Published,

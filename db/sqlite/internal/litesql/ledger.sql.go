@@ -9,38 +9,38 @@ import (
 	"context"
 )
 
-const addAct = `-- name: AddAct :exec
+const addAuditEvent = `-- name: AddAuditEvent :exec
 INSERT INTO audit (
-    reminder_id, type, channel, id, actor, role, verb, why, before, after, at
+    reminder_id, type, channel, id, actor, role, action, reason, before, after, at
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ledger_now()
 )
 `
 
-type AddActParams struct {
+type AddAuditEventParams struct {
 	ReminderID string
 	Type       string
 	Channel    string
 	ID         string
 	Actor      string
 	Role       string
-	Verb       string
-	Why        string
+	Action     string
+	Reason     string
 	Before     string
 	After      string
 }
 
-func (q *Queries) AddAct(ctx context.Context, arg AddActParams) error {
-	_, err := q.db.ExecContext(ctx, addAct,
+func (q *Queries) AddAuditEvent(ctx context.Context, arg AddAuditEventParams) error {
+	_, err := q.db.ExecContext(ctx, addAuditEvent,
 		arg.ReminderID,
 		arg.Type,
 		arg.Channel,
 		arg.ID,
 		arg.Actor,
 		arg.Role,
-		arg.Verb,
-		arg.Why,
+		arg.Action,
+		arg.Reason,
 		arg.Before,
 		arg.After,
 	)
@@ -66,7 +66,7 @@ type AddConflictParams struct {
 	Channel    string
 }
 
-// Nothing is kept beside an entry that an erasure has taken the hash of.
+// An entry with an empty content hash was erased: no conflict is stored for it.
 func (q *Queries) AddConflict(ctx context.Context, arg AddConflictParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, addConflict,
 		arg.OtherHash,
@@ -101,30 +101,30 @@ func (q *Queries) AddEpoch(ctx context.Context, arg AddEpochParams) error {
 
 const addRedrive = `-- name: AddRedrive :one
 INSERT INTO redrives (
-    id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, version,
-    created, updated
+    id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline,
+    permanent, version, created, updated
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
     ?11, ?12, 1, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
-RETURNING id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished
+RETURNING id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline, permanent, holder, lease_until, version, created, updated, finished
 `
 
 type AddRedriveParams struct {
-	ID          string
-	Actor       string
-	RequestKey  string
-	RequestHash string
-	Role        string
-	Why         string
-	Asked       string
-	State       string
-	Size        int64
-	PaceMicros  int64
-	Deadline    *int64
-	Permanent   bool
+	ID             string
+	Actor          string
+	RequestKey     string
+	RequestHash    string
+	Role           string
+	Reason         string
+	Request        string
+	State          string
+	Size           int64
+	IntervalMicros int64
+	Deadline       *int64
+	Permanent      bool
 }
 
 func (q *Queries) AddRedrive(ctx context.Context, arg AddRedriveParams) (Redrive, error) {
@@ -134,11 +134,11 @@ func (q *Queries) AddRedrive(ctx context.Context, arg AddRedriveParams) (Redrive
 		arg.RequestKey,
 		arg.RequestHash,
 		arg.Role,
-		arg.Why,
-		arg.Asked,
+		arg.Reason,
+		arg.Request,
 		arg.State,
 		arg.Size,
-		arg.PaceMicros,
+		arg.IntervalMicros,
 		arg.Deadline,
 		arg.Permanent,
 	)
@@ -149,11 +149,11 @@ func (q *Queries) AddRedrive(ctx context.Context, arg AddRedriveParams) (Redrive
 		&i.RequestKey,
 		&i.RequestHash,
 		&i.Role,
-		&i.Why,
-		&i.Asked,
+		&i.Reason,
+		&i.Request,
 		&i.State,
 		&i.Size,
-		&i.PaceMicros,
+		&i.IntervalMicros,
 		&i.Deadline,
 		&i.Permanent,
 		&i.Holder,
@@ -275,7 +275,7 @@ type CountSendingRow struct {
 	Since   interface{}
 }
 
-// Two days back, as far as the hourly look for silent holders reaches.
+// Two days back (in microseconds), like the hourly scan for expired leases.
 func (q *Queries) CountSending(ctx context.Context) (CountSendingRow, error) {
 	row := q.db.QueryRowContext(ctx, countSending)
 	var i CountSendingRow
@@ -313,48 +313,6 @@ func (q *Queries) CountWaiting(ctx context.Context) (CountWaitingRow, error) {
 	row := q.db.QueryRowContext(ctx, countWaiting)
 	var i CountWaitingRow
 	err := row.Scan(&i.Entries, &i.Since)
-	return i, err
-}
-
-const createGate = `-- name: CreateGate :one
-INSERT INTO gates (provider, closed_until, class, closed_by, strikes, paused, version, updated)
-VALUES (?1, ledger_at(?2, ?3), ?4, ?5,
-    ?6, ?7, 1, ledger_now())
-ON CONFLICT DO NOTHING
-RETURNING provider, closed_until, class, closed_by, strikes, paused, version, updated
-`
-
-type CreateGateParams struct {
-	Provider    string
-	ClosedAt    interface{}
-	ClosedAfter interface{}
-	Class       string
-	ClosedBy    string
-	Strikes     int64
-	Paused      bool
-}
-
-func (q *Queries) CreateGate(ctx context.Context, arg CreateGateParams) (Gate, error) {
-	row := q.db.QueryRowContext(ctx, createGate,
-		arg.Provider,
-		arg.ClosedAt,
-		arg.ClosedAfter,
-		arg.Class,
-		arg.ClosedBy,
-		arg.Strikes,
-		arg.Paused,
-	)
-	var i Gate
-	err := row.Scan(
-		&i.Provider,
-		&i.ClosedUntil,
-		&i.Class,
-		&i.ClosedBy,
-		&i.Strikes,
-		&i.Paused,
-		&i.Version,
-		&i.Updated,
-	)
 	return i, err
 }
 
@@ -416,97 +374,52 @@ func (q *Queries) DeletePayload(ctx context.Context, arg DeletePayloadParams) er
 	return err
 }
 
-const listActs = `-- name: ListActs :many
-SELECT reminder_id, type, channel, id, actor, role, verb, why, "before", "after", at FROM audit WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
-ORDER BY at, id
+const insertGate = `-- name: InsertGate :one
+INSERT INTO gates (provider, closed_until, class, actor, failures, paused, version, updated)
+VALUES (?1, ledger_at(?2, ?3), ?4, ?5,
+    ?6, ?7, 1, ledger_now())
+ON CONFLICT DO NOTHING
+RETURNING provider, closed_until, class, actor, failures, paused, version, updated
 `
 
-type ListActsParams struct {
-	ReminderID string
-	Type       string
-	Channel    string
+type InsertGateParams struct {
+	Provider    string
+	ClosedAt    interface{}
+	ClosedAfter interface{}
+	Class       string
+	Actor       string
+	Failures    int64
+	Paused      bool
 }
 
-func (q *Queries) ListActs(ctx context.Context, arg ListActsParams) ([]Audit, error) {
-	rows, err := q.db.QueryContext(ctx, listActs, arg.ReminderID, arg.Type, arg.Channel)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []Audit
-	for rows.Next() {
-		var i Audit
-		if err := rows.Scan(
-			&i.ReminderID,
-			&i.Type,
-			&i.Channel,
-			&i.ID,
-			&i.Actor,
-			&i.Role,
-			&i.Verb,
-			&i.Why,
-			&i.Before,
-			&i.After,
-			&i.At,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listAsks = `-- name: ListAsks :many
-SELECT reminder_id, type, channel FROM entries
-WHERE provider = ?1 AND ask_at <= ledger_now()
-ORDER BY ask_at, reminder_id, type, channel
-LIMIT ?2
-`
-
-type ListAsksParams struct {
-	Provider string
-	AtMost   int64
-}
-
-type ListAsksRow struct {
-	ReminderID string
-	Type       string
-	Channel    string
-}
-
-func (q *Queries) ListAsks(ctx context.Context, arg ListAsksParams) ([]ListAsksRow, error) {
-	rows, err := q.db.QueryContext(ctx, listAsks, arg.Provider, arg.AtMost)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListAsksRow
-	for rows.Next() {
-		var i ListAsksRow
-		if err := rows.Scan(&i.ReminderID, &i.Type, &i.Channel); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) InsertGate(ctx context.Context, arg InsertGateParams) (Gate, error) {
+	row := q.db.QueryRowContext(ctx, insertGate,
+		arg.Provider,
+		arg.ClosedAt,
+		arg.ClosedAfter,
+		arg.Class,
+		arg.Actor,
+		arg.Failures,
+		arg.Paused,
+	)
+	var i Gate
+	err := row.Scan(
+		&i.Provider,
+		&i.ClosedUntil,
+		&i.Class,
+		&i.Actor,
+		&i.Failures,
+		&i.Paused,
+		&i.Version,
+		&i.Updated,
+	)
+	return i, err
 }
 
 const listAudit = `-- name: ListAudit :many
-SELECT reminder_id, type, channel, id, actor, role, verb, why, "before", "after", at FROM audit
+SELECT reminder_id, type, channel, id, actor, role, "action", reason, "before", "after", at FROM audit
 WHERE (CAST(?1 AS text) = '' OR actor = ?1)
-    AND (CAST(?2 AS text) = '' OR verb = ?2)
+    AND (CAST(?2 AS text) = '' OR action = ?2)
     AND at >= ?3
     AND at < ?4
     AND at <= ?5
@@ -517,7 +430,7 @@ LIMIT ?7
 
 type ListAuditParams struct {
 	Actor    string
-	Verb     string
+	Action   string
 	AtFrom   int64
 	AtTo     int64
 	BeforeAt int64
@@ -525,11 +438,11 @@ type ListAuditParams struct {
 	AtMost   int64
 }
 
-// The newest first.
+// Newest first.
 func (q *Queries) ListAudit(ctx context.Context, arg ListAuditParams) ([]Audit, error) {
 	rows, err := q.db.QueryContext(ctx, listAudit,
 		arg.Actor,
-		arg.Verb,
+		arg.Action,
 		arg.AtFrom,
 		arg.AtTo,
 		arg.BeforeAt,
@@ -550,8 +463,8 @@ func (q *Queries) ListAudit(ctx context.Context, arg ListAuditParams) ([]Audit, 
 			&i.ID,
 			&i.Actor,
 			&i.Role,
-			&i.Verb,
-			&i.Why,
+			&i.Action,
+			&i.Reason,
 			&i.Before,
 			&i.After,
 			&i.At,
@@ -570,7 +483,7 @@ func (q *Queries) ListAudit(ctx context.Context, arg ListAuditParams) ([]Audit, 
 }
 
 const listByReminder = `-- name: ListByReminder :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 ORDER BY reminder_id, type, channel
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 ORDER BY reminder_id, type, channel
 `
 
 func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entry, error) {
@@ -596,10 +509,10 @@ func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entr
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
-			&i.Missing,
+			&i.ReceiptMissing,
 			&i.Attempts,
-			&i.Spent,
-			&i.Lapses,
+			&i.BudgetUsed,
+			&i.LeaseExpirations,
 			&i.Deliveries,
 			&i.Redrives,
 			&i.Holder,
@@ -611,9 +524,9 @@ func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entr
 			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
-			&i.AskAt,
-			&i.Asked,
-			&i.CancelAsked,
+			&i.NextLookup,
+			&i.LookupsNotFound,
+			&i.CancelRequested,
 			&i.FirstSeen,
 			&i.Updated,
 			&i.Published,
@@ -636,9 +549,10 @@ func (q *Queries) ListByReminder(ctx context.Context, reminderID string) ([]Entr
 }
 
 const listConflicted = `-- name: ListConflicted :many
-SELECT entries.reminder_id, entries.type, entries.channel, entries.send_key, entries.content_hash, entries.state, entries.version, entries.class, entries.reason, entries.code, entries.provider, entries.fingerprint, entries.receipt, entries.missing, entries.attempts, entries.spent, entries.lapses, entries.deliveries, entries.redrives, entries.holder, entries.lease_until, entries.claimed_at, entries.due, entries.wake, entries.owner, entries.not_before, entries.deadline, entries.doubt_since, entries.ask_at, entries.asked, entries.cancel_asked, entries.first_seen, entries.updated, entries.published, entries.source, entries.correlation_id, entries.reservation_id, entries.user_id FROM entries
-INNER JOIN (SELECT DISTINCT conflicts.reminder_id, conflicts.type, conflicts.channel FROM conflicts) AS met
-    ON met.reminder_id = entries.reminder_id AND met.type = entries.type AND met.channel = entries.channel
+SELECT entries.reminder_id, entries.type, entries.channel, entries.send_key, entries.content_hash, entries.state, entries.version, entries.class, entries.reason, entries.code, entries.provider, entries.fingerprint, entries.receipt, entries.receipt_missing, entries.attempts, entries.budget_used, entries.lease_expirations, entries.deliveries, entries.redrives, entries.holder, entries.lease_until, entries.claimed_at, entries.due, entries.wake, entries.owner, entries.not_before, entries.deadline, entries.doubt_since, entries.next_lookup, entries.lookups_not_found, entries.cancel_requested, entries.first_seen, entries.updated, entries.published, entries.source, entries.correlation_id, entries.reservation_id, entries.user_id FROM entries
+INNER JOIN (SELECT DISTINCT conflicts.reminder_id, conflicts.type, conflicts.channel FROM conflicts) AS conflicted
+    ON conflicted.reminder_id = entries.reminder_id AND conflicted.type = entries.type
+    AND conflicted.channel = entries.channel
 WHERE (CAST(?1 AS text) = '' OR entries.reminder_id = ?1)
     AND (CAST(?2 AS text) = '' OR (entries.reservation_id = ?2 AND entries.reservation_id <> ''))
     AND (CAST(?3 AS text) = '' OR (entries.user_id = ?3 AND entries.user_id <> ''))
@@ -678,7 +592,7 @@ type ListConflictedParams struct {
 	AtMost          int64
 }
 
-// The same of what other content came under: conflicts are few, and lead.
+// ListEntries for entries that have a conflict. Conflicts are few, so they drive the join.
 func (q *Queries) ListConflicted(ctx context.Context, arg ListConflictedParams) ([]Entry, error) {
 	rows, err := q.db.QueryContext(ctx, listConflicted,
 		arg.ReminderID,
@@ -719,10 +633,10 @@ func (q *Queries) ListConflicted(ctx context.Context, arg ListConflictedParams) 
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
-			&i.Missing,
+			&i.ReceiptMissing,
 			&i.Attempts,
-			&i.Spent,
-			&i.Lapses,
+			&i.BudgetUsed,
+			&i.LeaseExpirations,
 			&i.Deliveries,
 			&i.Redrives,
 			&i.Holder,
@@ -734,9 +648,9 @@ func (q *Queries) ListConflicted(ctx context.Context, arg ListConflictedParams) 
 			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
-			&i.AskAt,
-			&i.Asked,
-			&i.CancelAsked,
+			&i.NextLookup,
+			&i.LookupsNotFound,
+			&i.CancelRequested,
 			&i.FirstSeen,
 			&i.Updated,
 			&i.Published,
@@ -800,6 +714,71 @@ func (q *Queries) ListConflicts(ctx context.Context, arg ListConflictsParams) ([
 	return items, nil
 }
 
+const listDeadLetterGroups = `-- name: ListDeadLetterGroups :many
+SELECT class, provider, code, type, reminder_id, channel, updated, entries, first_dead
+FROM (
+    SELECT
+        class, provider, code, type, reminder_id, channel, updated,
+        count(*) OVER (PARTITION BY class, provider, code, type) AS entries,
+        min(updated) OVER (PARTITION BY class, provider, code, type) AS first_dead,
+        row_number() OVER (
+            PARTITION BY class, provider, code, type ORDER BY updated DESC, reminder_id DESC, channel DESC
+        ) AS ordinal
+    FROM entries
+    WHERE class <> '' AND state = 'dead'
+) AS ranked
+WHERE ordinal = 1
+ORDER BY entries DESC, class, provider, code, type
+LIMIT ?1
+`
+
+type ListDeadLetterGroupsRow struct {
+	Class      string
+	Provider   string
+	Code       string
+	Type       string
+	ReminderID string
+	Channel    string
+	Updated    int64
+	Entries    int64
+	FirstDead  interface{}
+}
+
+// Dead letters grouped by class, provider, code and type, largest group first, each with its newest entry as the
+// sample.
+func (q *Queries) ListDeadLetterGroups(ctx context.Context, atMost int64) ([]ListDeadLetterGroupsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listDeadLetterGroups, atMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListDeadLetterGroupsRow
+	for rows.Next() {
+		var i ListDeadLetterGroupsRow
+		if err := rows.Scan(
+			&i.Class,
+			&i.Provider,
+			&i.Code,
+			&i.Type,
+			&i.ReminderID,
+			&i.Channel,
+			&i.Updated,
+			&i.Entries,
+			&i.FirstDead,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listDue = `-- name: ListDue :many
 SELECT reminder_id, type, channel FROM entries
 WHERE provider = ?1 AND wake <= ledger_now()
@@ -841,8 +820,49 @@ func (q *Queries) ListDue(ctx context.Context, arg ListDueParams) ([]ListDueRow,
 	return items, nil
 }
 
+const listDueLookups = `-- name: ListDueLookups :many
+SELECT reminder_id, type, channel FROM entries
+WHERE provider = ?1 AND next_lookup <= ledger_now()
+ORDER BY next_lookup, reminder_id, type, channel
+LIMIT ?2
+`
+
+type ListDueLookupsParams struct {
+	Provider string
+	AtMost   int64
+}
+
+type ListDueLookupsRow struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+func (q *Queries) ListDueLookups(ctx context.Context, arg ListDueLookupsParams) ([]ListDueLookupsRow, error) {
+	rows, err := q.db.QueryContext(ctx, listDueLookups, arg.Provider, arg.AtMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListDueLookupsRow
+	for rows.Next() {
+		var i ListDueLookupsRow
+		if err := rows.Scan(&i.ReminderID, &i.Type, &i.Channel); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listEntries = `-- name: ListEntries :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
 WHERE (CAST(?1 AS text) = '' OR reminder_id = ?1)
     AND (CAST(?2 AS text) = '' OR (reservation_id = ?2 AND reservation_id <> ''))
     AND (CAST(?3 AS text) = '' OR (user_id = ?3 AND user_id <> ''))
@@ -885,7 +905,7 @@ type ListEntriesParams struct {
 	AtMost          int64
 }
 
-// The guard beside each filter lets a partial index serve it.
+// The redundant condition in each filter repeats the predicate of a partial index, so that the index can be used.
 func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Entry, error) {
 	rows, err := q.db.QueryContext(ctx, listEntries,
 		arg.ReminderID,
@@ -926,10 +946,10 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
-			&i.Missing,
+			&i.ReceiptMissing,
 			&i.Attempts,
-			&i.Spent,
-			&i.Lapses,
+			&i.BudgetUsed,
+			&i.LeaseExpirations,
 			&i.Deliveries,
 			&i.Redrives,
 			&i.Holder,
@@ -941,9 +961,9 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
-			&i.AskAt,
-			&i.Asked,
-			&i.CancelAsked,
+			&i.NextLookup,
+			&i.LookupsNotFound,
+			&i.CancelRequested,
 			&i.FirstSeen,
 			&i.Updated,
 			&i.Published,
@@ -951,6 +971,52 @@ func (q *Queries) ListEntries(ctx context.Context, arg ListEntriesParams) ([]Ent
 			&i.CorrelationID,
 			&i.ReservationID,
 			&i.UserID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listEntryAudit = `-- name: ListEntryAudit :many
+SELECT reminder_id, type, channel, id, actor, role, "action", reason, "before", "after", at FROM audit WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
+ORDER BY at, id
+`
+
+type ListEntryAuditParams struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+func (q *Queries) ListEntryAudit(ctx context.Context, arg ListEntryAuditParams) ([]Audit, error) {
+	rows, err := q.db.QueryContext(ctx, listEntryAudit, arg.ReminderID, arg.Type, arg.Channel)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Audit
+	for rows.Next() {
+		var i Audit
+		if err := rows.Scan(
+			&i.ReminderID,
+			&i.Type,
+			&i.Channel,
+			&i.ID,
+			&i.Actor,
+			&i.Role,
+			&i.Action,
+			&i.Reason,
+			&i.Before,
+			&i.After,
+			&i.At,
 		); err != nil {
 			return nil, err
 		}
@@ -992,8 +1058,50 @@ func (q *Queries) ListEpochs(ctx context.Context) ([]Epoch, error) {
 	return items, nil
 }
 
+const listExpiredLeases = `-- name: ListExpiredLeases :many
+SELECT reminder_id, type, channel FROM entries
+WHERE lease_until <= ledger_now() AND claimed_at >= ledger_at(NULL, ?1)
+ORDER BY lease_until, reminder_id, type, channel
+LIMIT ?2
+`
+
+type ListExpiredLeasesParams struct {
+	WithinMicros interface{}
+	AtMost       int64
+}
+
+type ListExpiredLeasesRow struct {
+	ReminderID string
+	Type       string
+	Channel    string
+}
+
+// No index of PostgreSQL may name the lease (see its migration): the time of the claim bounds the scan.
+func (q *Queries) ListExpiredLeases(ctx context.Context, arg ListExpiredLeasesParams) ([]ListExpiredLeasesRow, error) {
+	rows, err := q.db.QueryContext(ctx, listExpiredLeases, arg.WithinMicros, arg.AtMost)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListExpiredLeasesRow
+	for rows.Next() {
+		var i ListExpiredLeasesRow
+		if err := rows.Scan(&i.ReminderID, &i.Type, &i.Channel); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listGates = `-- name: ListGates :many
-SELECT provider, closed_until, class, closed_by, strikes, paused, version, updated FROM gates ORDER BY provider
+SELECT provider, closed_until, class, actor, failures, paused, version, updated FROM gates ORDER BY provider
 `
 
 func (q *Queries) ListGates(ctx context.Context) ([]Gate, error) {
@@ -1009,8 +1117,8 @@ func (q *Queries) ListGates(ctx context.Context) ([]Gate, error) {
 			&i.Provider,
 			&i.ClosedUntil,
 			&i.Class,
-			&i.ClosedBy,
-			&i.Strikes,
+			&i.Actor,
+			&i.Failures,
 			&i.Paused,
 			&i.Version,
 			&i.Updated,
@@ -1028,78 +1136,14 @@ func (q *Queries) ListGates(ctx context.Context) ([]Gate, error) {
 	return items, nil
 }
 
-const listGroups = `-- name: ListGroups :many
-SELECT class, provider, code, type, reminder_id, channel, updated, entries, first_died
-FROM (
-    SELECT
-        class, provider, code, type, reminder_id, channel, updated,
-        count(*) OVER (PARTITION BY class, provider, code, type) AS entries,
-        min(updated) OVER (PARTITION BY class, provider, code, type) AS first_died,
-        row_number() OVER (
-            PARTITION BY class, provider, code, type ORDER BY updated DESC, reminder_id DESC, channel DESC
-        ) AS place
-    FROM entries
-    WHERE class <> '' AND state = 'dead'
-) AS letters
-WHERE place = 1
-ORDER BY entries DESC, class, provider, code, type
-LIMIT ?1
-`
-
-type ListGroupsRow struct {
-	Class      string
-	Provider   string
-	Code       string
-	Type       string
-	ReminderID string
-	Channel    string
-	Updated    int64
-	Entries    int64
-	FirstDied  interface{}
-}
-
-// Dead letters by what they died of, the most first, each with its newest as the sample.
-func (q *Queries) ListGroups(ctx context.Context, atMost int64) ([]ListGroupsRow, error) {
-	rows, err := q.db.QueryContext(ctx, listGroups, atMost)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListGroupsRow
-	for rows.Next() {
-		var i ListGroupsRow
-		if err := rows.Scan(
-			&i.Class,
-			&i.Provider,
-			&i.Code,
-			&i.Type,
-			&i.ReminderID,
-			&i.Channel,
-			&i.Updated,
-			&i.Entries,
-			&i.FirstDied,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listIdleRedrives = `-- name: ListIdleRedrives :many
-SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives
+SELECT id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives
 WHERE state = 'running' AND (lease_until IS NULL OR lease_until <= ledger_now())
 ORDER BY created, id
 LIMIT ?1
 `
 
-// The oldest first, so that none starves.
+// Oldest first, so that none is starved.
 func (q *Queries) ListIdleRedrives(ctx context.Context, atMost int64) ([]Redrive, error) {
 	rows, err := q.db.QueryContext(ctx, listIdleRedrives, atMost)
 	if err != nil {
@@ -1115,11 +1159,11 @@ func (q *Queries) ListIdleRedrives(ctx context.Context, atMost int64) ([]Redrive
 			&i.RequestKey,
 			&i.RequestHash,
 			&i.Role,
-			&i.Why,
-			&i.Asked,
+			&i.Reason,
+			&i.Request,
 			&i.State,
 			&i.Size,
-			&i.PaceMicros,
+			&i.IntervalMicros,
 			&i.Deadline,
 			&i.Permanent,
 			&i.Holder,
@@ -1142,181 +1186,13 @@ func (q *Queries) ListIdleRedrives(ctx context.Context, atMost int64) ([]Redrive
 	return items, nil
 }
 
-const listKept = `-- name: ListKept :many
-SELECT entries.reminder_id, entries.type, entries.channel, entries.send_key, entries.content_hash, entries.state, entries.version, entries.class, entries.reason, entries.code, entries.provider, entries.fingerprint, entries.receipt, entries.missing, entries.attempts, entries.spent, entries.lapses, entries.deliveries, entries.redrives, entries.holder, entries.lease_until, entries.claimed_at, entries.due, entries.wake, entries.owner, entries.not_before, entries.deadline, entries.doubt_since, entries.ask_at, entries.asked, entries.cancel_asked, entries.first_seen, entries.updated, entries.published, entries.source, entries.correlation_id, entries.reservation_id, entries.user_id, CAST(EXISTS (
-    SELECT 1 FROM payloads
-    WHERE payloads.reminder_id = entries.reminder_id AND payloads.type = entries.type
-        AND payloads.channel = entries.channel
-) AS boolean) AS with_payload
-FROM entries
-WHERE entries.first_seen >= ?1
-    AND (entries.first_seen > ?1
-        OR entries.reminder_id > ?2
-        OR (entries.reminder_id = ?2 AND entries.type > ?3)
-        OR (entries.reminder_id = ?2 AND entries.type = ?3 AND entries.channel > ?4))
-ORDER BY entries.first_seen, entries.reminder_id, entries.type, entries.channel
-LIMIT ?5
-`
-
-type ListKeptParams struct {
-	AfterSeen       int64
-	AfterReminderID string
-	AfterType       string
-	AfterChannel    string
-	AtMost          int64
-}
-
-type ListKeptRow struct {
-	Entry       Entry
-	WithPayload bool
-}
-
-// The oldest first, for a walk through the whole ledger.
-func (q *Queries) ListKept(ctx context.Context, arg ListKeptParams) ([]ListKeptRow, error) {
-	rows, err := q.db.QueryContext(ctx, listKept,
-		arg.AfterSeen,
-		arg.AfterReminderID,
-		arg.AfterType,
-		arg.AfterChannel,
-		arg.AtMost,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListKeptRow
-	for rows.Next() {
-		var i ListKeptRow
-		if err := rows.Scan(
-			&i.Entry.ReminderID,
-			&i.Entry.Type,
-			&i.Entry.Channel,
-			&i.Entry.SendKey,
-			&i.Entry.ContentHash,
-			&i.Entry.State,
-			&i.Entry.Version,
-			&i.Entry.Class,
-			&i.Entry.Reason,
-			&i.Entry.Code,
-			&i.Entry.Provider,
-			&i.Entry.Fingerprint,
-			&i.Entry.Receipt,
-			&i.Entry.Missing,
-			&i.Entry.Attempts,
-			&i.Entry.Spent,
-			&i.Entry.Lapses,
-			&i.Entry.Deliveries,
-			&i.Entry.Redrives,
-			&i.Entry.Holder,
-			&i.Entry.LeaseUntil,
-			&i.Entry.ClaimedAt,
-			&i.Entry.Due,
-			&i.Entry.Wake,
-			&i.Entry.Owner,
-			&i.Entry.NotBefore,
-			&i.Entry.Deadline,
-			&i.Entry.DoubtSince,
-			&i.Entry.AskAt,
-			&i.Entry.Asked,
-			&i.Entry.CancelAsked,
-			&i.Entry.FirstSeen,
-			&i.Entry.Updated,
-			&i.Entry.Published,
-			&i.Entry.Source,
-			&i.Entry.CorrelationID,
-			&i.Entry.ReservationID,
-			&i.Entry.UserID,
-			&i.WithPayload,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listLanes = `-- name: ListLanes :many
-SELECT DISTINCT provider FROM entries WHERE wake IS NOT NULL ORDER BY provider
-`
-
-func (q *Queries) ListLanes(ctx context.Context) ([]string, error) {
-	rows, err := q.db.QueryContext(ctx, listLanes)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var provider string
-		if err := rows.Scan(&provider); err != nil {
-			return nil, err
-		}
-		items = append(items, provider)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listLapsed = `-- name: ListLapsed :many
-SELECT reminder_id, type, channel FROM entries
-WHERE lease_until <= ledger_now() AND claimed_at >= ledger_at(NULL, ?1)
-ORDER BY lease_until, reminder_id, type, channel
-LIMIT ?2
-`
-
-type ListLapsedParams struct {
-	BackMicros interface{}
-	AtMost     int64
-}
-
-type ListLapsedRow struct {
-	ReminderID string
-	Type       string
-	Channel    string
-}
-
-// No index may name the lease (see the migration): the time of the claim bounds the scan.
-func (q *Queries) ListLapsed(ctx context.Context, arg ListLapsedParams) ([]ListLapsedRow, error) {
-	rows, err := q.db.QueryContext(ctx, listLapsed, arg.BackMicros, arg.AtMost)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListLapsedRow
-	for rows.Next() {
-		var i ListLapsedRow
-		if err := rows.Scan(&i.ReminderID, &i.Type, &i.Channel); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listRedriveItems = `-- name: ListRedriveItems :many
-SELECT redrive_items.redrive_id, redrive_items.place, redrive_items.reminder_id, redrive_items.type, redrive_items.channel, redrive_items.version, redrive_items.result, redrive_items.became, redrive_items.at, entries.state, entries.class, entries.reason
+SELECT redrive_items.redrive_id, redrive_items.position, redrive_items.reminder_id, redrive_items.type, redrive_items.channel, redrive_items.version, redrive_items.result, redrive_items.reparsed_as, redrive_items.at, entries.state, entries.class, entries.reason
 FROM redrive_items
 LEFT JOIN entries ON entries.reminder_id = redrive_items.reminder_id AND entries.type = redrive_items.type
     AND entries.channel = redrive_items.channel
 WHERE redrive_items.redrive_id = ?1
-ORDER BY redrive_items.place
+ORDER BY redrive_items.position
 `
 
 type ListRedriveItemsRow struct {
@@ -1326,7 +1202,7 @@ type ListRedriveItemsRow struct {
 	Reason      *string
 }
 
-// Beside each item stands its entry as it is now.
+// Each item with the current state of its entry, if the entry still exists.
 func (q *Queries) ListRedriveItems(ctx context.Context, redriveID string) ([]ListRedriveItemsRow, error) {
 	rows, err := q.db.QueryContext(ctx, listRedriveItems, redriveID)
 	if err != nil {
@@ -1338,13 +1214,13 @@ func (q *Queries) ListRedriveItems(ctx context.Context, redriveID string) ([]Lis
 		var i ListRedriveItemsRow
 		if err := rows.Scan(
 			&i.RedriveItem.RedriveID,
-			&i.RedriveItem.Place,
+			&i.RedriveItem.Position,
 			&i.RedriveItem.ReminderID,
 			&i.RedriveItem.Type,
 			&i.RedriveItem.Channel,
 			&i.RedriveItem.Version,
 			&i.RedriveItem.Result,
-			&i.RedriveItem.Became,
+			&i.RedriveItem.ReparsedAs,
 			&i.RedriveItem.At,
 			&i.State,
 			&i.Class,
@@ -1364,7 +1240,7 @@ func (q *Queries) ListRedriveItems(ctx context.Context, redriveID string) ([]Lis
 }
 
 const listRedrives = `-- name: ListRedrives :many
-SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives
+SELECT id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives
 WHERE created <= ?1
     AND (created < ?1 OR id < ?2)
 ORDER BY created DESC, id DESC
@@ -1377,7 +1253,7 @@ type ListRedrivesParams struct {
 	AtMost        int64
 }
 
-// The newest first.
+// Newest first.
 func (q *Queries) ListRedrives(ctx context.Context, arg ListRedrivesParams) ([]Redrive, error) {
 	rows, err := q.db.QueryContext(ctx, listRedrives, arg.BeforeCreated, arg.BeforeID, arg.AtMost)
 	if err != nil {
@@ -1393,11 +1269,11 @@ func (q *Queries) ListRedrives(ctx context.Context, arg ListRedrivesParams) ([]R
 			&i.RequestKey,
 			&i.RequestHash,
 			&i.Role,
-			&i.Why,
-			&i.Asked,
+			&i.Reason,
+			&i.Request,
 			&i.State,
 			&i.Size,
-			&i.PaceMicros,
+			&i.IntervalMicros,
 			&i.Deadline,
 			&i.Permanent,
 			&i.Holder,
@@ -1406,6 +1282,105 @@ func (q *Queries) ListRedrives(ctx context.Context, arg ListRedrivesParams) ([]R
 			&i.Created,
 			&i.Updated,
 			&i.Finished,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listRetentionCandidates = `-- name: ListRetentionCandidates :many
+SELECT entries.reminder_id, entries.type, entries.channel, entries.send_key, entries.content_hash, entries.state, entries.version, entries.class, entries.reason, entries.code, entries.provider, entries.fingerprint, entries.receipt, entries.receipt_missing, entries.attempts, entries.budget_used, entries.lease_expirations, entries.deliveries, entries.redrives, entries.holder, entries.lease_until, entries.claimed_at, entries.due, entries.wake, entries.owner, entries.not_before, entries.deadline, entries.doubt_since, entries.next_lookup, entries.lookups_not_found, entries.cancel_requested, entries.first_seen, entries.updated, entries.published, entries.source, entries.correlation_id, entries.reservation_id, entries.user_id, CAST(EXISTS (
+    SELECT 1 FROM payloads
+    WHERE payloads.reminder_id = entries.reminder_id AND payloads.type = entries.type
+        AND payloads.channel = entries.channel
+) AS boolean) AS has_payload
+FROM entries
+WHERE entries.first_seen >= ?1
+    AND (entries.first_seen > ?1
+        OR entries.reminder_id > ?2
+        OR (entries.reminder_id = ?2 AND entries.type > ?3)
+        OR (entries.reminder_id = ?2 AND entries.type = ?3 AND entries.channel > ?4))
+ORDER BY entries.first_seen, entries.reminder_id, entries.type, entries.channel
+LIMIT ?5
+`
+
+type ListRetentionCandidatesParams struct {
+	AfterSeen       int64
+	AfterReminderID string
+	AfterType       string
+	AfterChannel    string
+	AtMost          int64
+}
+
+type ListRetentionCandidatesRow struct {
+	Entry      Entry
+	HasPayload bool
+}
+
+// Oldest first: a purge run pages through the whole ledger.
+func (q *Queries) ListRetentionCandidates(ctx context.Context, arg ListRetentionCandidatesParams) ([]ListRetentionCandidatesRow, error) {
+	rows, err := q.db.QueryContext(ctx, listRetentionCandidates,
+		arg.AfterSeen,
+		arg.AfterReminderID,
+		arg.AfterType,
+		arg.AfterChannel,
+		arg.AtMost,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListRetentionCandidatesRow
+	for rows.Next() {
+		var i ListRetentionCandidatesRow
+		if err := rows.Scan(
+			&i.Entry.ReminderID,
+			&i.Entry.Type,
+			&i.Entry.Channel,
+			&i.Entry.SendKey,
+			&i.Entry.ContentHash,
+			&i.Entry.State,
+			&i.Entry.Version,
+			&i.Entry.Class,
+			&i.Entry.Reason,
+			&i.Entry.Code,
+			&i.Entry.Provider,
+			&i.Entry.Fingerprint,
+			&i.Entry.Receipt,
+			&i.Entry.ReceiptMissing,
+			&i.Entry.Attempts,
+			&i.Entry.BudgetUsed,
+			&i.Entry.LeaseExpirations,
+			&i.Entry.Deliveries,
+			&i.Entry.Redrives,
+			&i.Entry.Holder,
+			&i.Entry.LeaseUntil,
+			&i.Entry.ClaimedAt,
+			&i.Entry.Due,
+			&i.Entry.Wake,
+			&i.Entry.Owner,
+			&i.Entry.NotBefore,
+			&i.Entry.Deadline,
+			&i.Entry.DoubtSince,
+			&i.Entry.NextLookup,
+			&i.Entry.LookupsNotFound,
+			&i.Entry.CancelRequested,
+			&i.Entry.FirstSeen,
+			&i.Entry.Updated,
+			&i.Entry.Published,
+			&i.Entry.Source,
+			&i.Entry.CorrelationID,
+			&i.Entry.ReservationID,
+			&i.Entry.UserID,
+			&i.HasPayload,
 		); err != nil {
 			return nil, err
 		}
@@ -1480,7 +1455,7 @@ func (q *Queries) ListTimeline(ctx context.Context, arg ListTimelineParams) ([]T
 }
 
 const listUnknown = `-- name: ListUnknown :many
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries
 WHERE doubt_since IS NOT NULL AND state = 'unknown'
     AND doubt_since >= ?1
     AND (doubt_since > ?1
@@ -1528,10 +1503,10 @@ func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Ent
 			&i.Provider,
 			&i.Fingerprint,
 			&i.Receipt,
-			&i.Missing,
+			&i.ReceiptMissing,
 			&i.Attempts,
-			&i.Spent,
-			&i.Lapses,
+			&i.BudgetUsed,
+			&i.LeaseExpirations,
 			&i.Deliveries,
 			&i.Redrives,
 			&i.Holder,
@@ -1543,9 +1518,9 @@ func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Ent
 			&i.NotBefore,
 			&i.Deadline,
 			&i.DoubtSince,
-			&i.AskAt,
-			&i.Asked,
-			&i.CancelAsked,
+			&i.NextLookup,
+			&i.LookupsNotFound,
+			&i.CancelRequested,
 			&i.FirstSeen,
 			&i.Updated,
 			&i.Published,
@@ -1567,9 +1542,36 @@ func (q *Queries) ListUnknown(ctx context.Context, arg ListUnknownParams) ([]Ent
 	return items, nil
 }
 
+const listWaitingProviders = `-- name: ListWaitingProviders :many
+SELECT DISTINCT provider FROM entries WHERE wake IS NOT NULL ORDER BY provider
+`
+
+func (q *Queries) ListWaitingProviders(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, listWaitingProviders)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var provider string
+		if err := rows.Scan(&provider); err != nil {
+			return nil, err
+		}
+		items = append(items, provider)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const loadEntry = `-- name: LoadEntry :one
 
-SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
+SELECT reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id FROM entries WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
 `
 
 type LoadEntryParams struct {
@@ -1578,8 +1580,8 @@ type LoadEntryParams struct {
 	Channel    string
 }
 
-// What both dialects say in the same words. Times are compared with the ledger's own clock alone, and
-// never inside CASE or COALESCE; RETURNING lists plain columns.
+// The queries that both dialects share. Times are compared with the ledger's own clock alone, and never inside
+// CASE or COALESCE. RETURNING lists plain columns.
 func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, error) {
 	row := q.db.QueryRowContext(ctx, loadEntry, arg.ReminderID, arg.Type, arg.Channel)
 	var i Entry
@@ -1597,10 +1599,10 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
-		&i.Missing,
+		&i.ReceiptMissing,
 		&i.Attempts,
-		&i.Spent,
-		&i.Lapses,
+		&i.BudgetUsed,
+		&i.LeaseExpirations,
 		&i.Deliveries,
 		&i.Redrives,
 		&i.Holder,
@@ -1612,9 +1614,9 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
-		&i.AskAt,
-		&i.Asked,
-		&i.CancelAsked,
+		&i.NextLookup,
+		&i.LookupsNotFound,
+		&i.CancelRequested,
 		&i.FirstSeen,
 		&i.Updated,
 		&i.Published,
@@ -1652,7 +1654,7 @@ func (q *Queries) LoadPayload(ctx context.Context, arg LoadPayloadParams) (Paylo
 }
 
 const loadRedrive = `-- name: LoadRedrive :one
-SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives WHERE id = ?1
+SELECT id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives WHERE id = ?1
 `
 
 func (q *Queries) LoadRedrive(ctx context.Context, id string) (Redrive, error) {
@@ -1664,11 +1666,11 @@ func (q *Queries) LoadRedrive(ctx context.Context, id string) (Redrive, error) {
 		&i.RequestKey,
 		&i.RequestHash,
 		&i.Role,
-		&i.Why,
-		&i.Asked,
+		&i.Reason,
+		&i.Request,
 		&i.State,
 		&i.Size,
-		&i.PaceMicros,
+		&i.IntervalMicros,
 		&i.Deadline,
 		&i.Permanent,
 		&i.Holder,
@@ -1682,7 +1684,7 @@ func (q *Queries) LoadRedrive(ctx context.Context, id string) (Redrive, error) {
 }
 
 const loadRedriveByKey = `-- name: LoadRedriveByKey :one
-SELECT id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives WHERE actor = ?1 AND request_key = ?2
+SELECT id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline, permanent, holder, lease_until, version, created, updated, finished FROM redrives WHERE actor = ?1 AND request_key = ?2
 `
 
 type LoadRedriveByKeyParams struct {
@@ -1699,11 +1701,11 @@ func (q *Queries) LoadRedriveByKey(ctx context.Context, arg LoadRedriveByKeyPara
 		&i.RequestKey,
 		&i.RequestHash,
 		&i.Role,
-		&i.Why,
-		&i.Asked,
+		&i.Reason,
+		&i.Request,
 		&i.State,
 		&i.Size,
-		&i.PaceMicros,
+		&i.IntervalMicros,
 		&i.Deadline,
 		&i.Permanent,
 		&i.Holder,
@@ -1716,36 +1718,36 @@ func (q *Queries) LoadRedriveByKey(ctx context.Context, arg LoadRedriveByKeyPara
 	return i, err
 }
 
-const renewEpoch = `-- name: RenewEpoch :exec
+const markEpochNoticed = `-- name: MarkEpochNoticed :exec
 UPDATE epochs SET noticed = ledger_now() WHERE epoch = ?1
 `
 
-func (q *Queries) RenewEpoch(ctx context.Context, epoch string) error {
-	_, err := q.db.ExecContext(ctx, renewEpoch, epoch)
+func (q *Queries) MarkEpochNoticed(ctx context.Context, epoch string) error {
+	_, err := q.db.ExecContext(ctx, markEpochNoticed, epoch)
 	return err
 }
 
-const settleRedriveItem = `-- name: SettleRedriveItem :execrows
-UPDATE redrive_items SET result = ?1, became = ?2, at = ledger_now()
-WHERE redrive_id = ?3 AND place = ?4 AND result = ''
+const setRedriveItemResult = `-- name: SetRedriveItemResult :execrows
+UPDATE redrive_items SET result = ?1, reparsed_as = ?2, at = ledger_now()
+WHERE redrive_id = ?3 AND position = ?4 AND result = ''
     AND EXISTS (SELECT 1 FROM redrives WHERE redrives.id = redrive_items.redrive_id AND redrives.holder = ?5)
 `
 
-type SettleRedriveItemParams struct {
-	Result    string
-	Became    string
-	RedriveID string
-	Place     int64
-	Holder    string
+type SetRedriveItemResultParams struct {
+	Result     string
+	ReparsedAs string
+	RedriveID  string
+	Position   int64
+	Holder     string
 }
 
-// By the replica that holds the redrive now: one that stalled has nothing to say any more.
-func (q *Queries) SettleRedriveItem(ctx context.Context, arg SettleRedriveItemParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, settleRedriveItem,
+// Only the current holder of the redrive may set a result; a replica that lost its lease writes nothing.
+func (q *Queries) SetRedriveItemResult(ctx context.Context, arg SetRedriveItemResultParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setRedriveItemResult,
 		arg.Result,
-		arg.Became,
+		arg.ReparsedAs,
 		arg.RedriveID,
-		arg.Place,
+		arg.Position,
 		arg.Holder,
 	)
 	if err != nil {
@@ -1754,32 +1756,32 @@ func (q *Queries) SettleRedriveItem(ctx context.Context, arg SettleRedriveItemPa
 	return result.RowsAffected()
 }
 
-const swapGate = `-- name: SwapGate :one
+const updateGate = `-- name: UpdateGate :one
 UPDATE gates
 SET closed_until = ledger_at(?1, ?2), class = ?3,
-    closed_by = ?4, strikes = ?5, paused = ?6, version = version + 1, updated = ledger_now()
+    actor = ?4, failures = ?5, paused = ?6, version = version + 1, updated = ledger_now()
 WHERE provider = ?7 AND version = ?8
-RETURNING provider, closed_until, class, closed_by, strikes, paused, version, updated
+RETURNING provider, closed_until, class, actor, failures, paused, version, updated
 `
 
-type SwapGateParams struct {
+type UpdateGateParams struct {
 	ClosedAt    interface{}
 	ClosedAfter interface{}
 	Class       string
-	ClosedBy    string
-	Strikes     int64
+	Actor       string
+	Failures    int64
 	Paused      bool
 	Provider    string
 	Version     int64
 }
 
-func (q *Queries) SwapGate(ctx context.Context, arg SwapGateParams) (Gate, error) {
-	row := q.db.QueryRowContext(ctx, swapGate,
+func (q *Queries) UpdateGate(ctx context.Context, arg UpdateGateParams) (Gate, error) {
+	row := q.db.QueryRowContext(ctx, updateGate,
 		arg.ClosedAt,
 		arg.ClosedAfter,
 		arg.Class,
-		arg.ClosedBy,
-		arg.Strikes,
+		arg.Actor,
+		arg.Failures,
 		arg.Paused,
 		arg.Provider,
 		arg.Version,
@@ -1789,8 +1791,8 @@ func (q *Queries) SwapGate(ctx context.Context, arg SwapGateParams) (Gate, error
 		&i.Provider,
 		&i.ClosedUntil,
 		&i.Class,
-		&i.ClosedBy,
-		&i.Strikes,
+		&i.Actor,
+		&i.Failures,
 		&i.Paused,
 		&i.Version,
 		&i.Updated,
@@ -1798,17 +1800,17 @@ func (q *Queries) SwapGate(ctx context.Context, arg SwapGateParams) (Gate, error
 	return i, err
 }
 
-const swapRedrive = `-- name: SwapRedrive :one
+const updateRedrive = `-- name: UpdateRedrive :one
 UPDATE redrives
 SET state = ?1, holder = ?2,
     lease_until = ledger_at(?3, ?4),
     finished = ledger_at(?5, ?6),
     version = version + 1, updated = ledger_now()
 WHERE id = ?7 AND version = ?8
-RETURNING id, actor, request_key, request_hash, role, why, asked, state, size, pace_micros, deadline, permanent, holder, lease_until, version, created, updated, finished
+RETURNING id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline, permanent, holder, lease_until, version, created, updated, finished
 `
 
-type SwapRedriveParams struct {
+type UpdateRedriveParams struct {
 	State         string
 	Holder        string
 	LeaseAt       interface{}
@@ -1819,8 +1821,8 @@ type SwapRedriveParams struct {
 	Version       int64
 }
 
-func (q *Queries) SwapRedrive(ctx context.Context, arg SwapRedriveParams) (Redrive, error) {
-	row := q.db.QueryRowContext(ctx, swapRedrive,
+func (q *Queries) UpdateRedrive(ctx context.Context, arg UpdateRedriveParams) (Redrive, error) {
+	row := q.db.QueryRowContext(ctx, updateRedrive,
 		arg.State,
 		arg.Holder,
 		arg.LeaseAt,
@@ -1837,11 +1839,11 @@ func (q *Queries) SwapRedrive(ctx context.Context, arg SwapRedriveParams) (Redri
 		&i.RequestKey,
 		&i.RequestHash,
 		&i.Role,
-		&i.Why,
-		&i.Asked,
+		&i.Reason,
+		&i.Request,
 		&i.State,
 		&i.Size,
-		&i.PaceMicros,
+		&i.IntervalMicros,
 		&i.Deadline,
 		&i.Permanent,
 		&i.Holder,

@@ -11,8 +11,8 @@ type Audit struct {
 	ID         string
 	Actor      string
 	Role       string
-	Verb       string
-	Why        string
+	Action     string
+	Reason     string
 	Before     string
 	After      string
 	At         int64
@@ -29,44 +29,44 @@ type Conflict struct {
 }
 
 type Entry struct {
-	ReminderID    string
-	Type          string
-	Channel       string
-	SendKey       string
-	ContentHash   string
-	State         string
-	Version       int64
-	Class         string
-	Reason        string
-	Code          string
-	Provider      string
-	Fingerprint   string
-	Receipt       string
-	Missing       string
-	Attempts      int64
-	Spent         int64
-	Lapses        int64
-	Deliveries    int64
-	Redrives      int64
-	Holder        string
-	LeaseUntil    *int64
-	ClaimedAt     *int64
-	Due           *int64
-	Wake          *int64
-	Owner         string
-	NotBefore     *int64
-	Deadline      *int64
-	DoubtSince    *int64
-	AskAt         *int64
-	Asked         int64
-	CancelAsked   bool
-	FirstSeen     int64
-	Updated       int64
-	Published     *int64
-	Source        string
-	CorrelationID string
-	ReservationID string
-	UserID        string
+	ReminderID       string
+	Type             string
+	Channel          string
+	SendKey          string
+	ContentHash      string
+	State            string
+	Version          int64
+	Class            string
+	Reason           string
+	Code             string
+	Provider         string
+	Fingerprint      string
+	Receipt          string
+	ReceiptMissing   string
+	Attempts         int64
+	BudgetUsed       int64
+	LeaseExpirations int64
+	Deliveries       int64
+	Redrives         int64
+	Holder           string
+	LeaseUntil       *int64
+	ClaimedAt        *int64
+	Due              *int64
+	Wake             *int64
+	Owner            string
+	NotBefore        *int64
+	Deadline         *int64
+	DoubtSince       *int64
+	NextLookup       *int64
+	LookupsNotFound  int64
+	CancelRequested  bool
+	FirstSeen        int64
+	Updated          int64
+	Published        *int64
+	Source           string
+	CorrelationID    string
+	ReservationID    string
+	UserID           string
 }
 
 type Epoch struct {
@@ -78,8 +78,8 @@ type Gate struct {
 	Provider    string
 	ClosedUntil *int64
 	Class       string
-	ClosedBy    string
-	Strikes     int64
+	Actor       string
+	Failures    int64
 	Paused      bool
 	Version     int64
 	Updated     int64
@@ -96,35 +96,35 @@ type Payload struct {
 }
 
 type Redrive struct {
-	ID          string
-	Actor       string
-	RequestKey  string
-	RequestHash string
-	Role        string
-	Why         string
-	Asked       string
-	State       string
-	Size        int64
-	PaceMicros  int64
-	Deadline    *int64
-	Permanent   bool
-	Holder      string
-	LeaseUntil  *int64
-	Version     int64
-	Created     int64
-	Updated     int64
-	Finished    *int64
+	ID             string
+	Actor          string
+	RequestKey     string
+	RequestHash    string
+	Role           string
+	Reason         string
+	Request        string
+	State          string
+	Size           int64
+	IntervalMicros int64
+	Deadline       *int64
+	Permanent      bool
+	Holder         string
+	LeaseUntil     *int64
+	Version        int64
+	Created        int64
+	Updated        int64
+	Finished       *int64
 }
 
 type RedriveItem struct {
 	RedriveID  string
-	Place      int64
+	Position   int64
 	ReminderID string
 	Type       string
 	Channel    string
 	Version    int64
 	Result     string
-	Became     string
+	ReparsedAs string
 	At         *int64
 }
 

@@ -108,13 +108,13 @@ func (q *Queries) AddPayload(ctx context.Context, arg AddPayloadParams) error {
 }
 
 const addRedriveItem = `-- name: AddRedriveItem :exec
-INSERT INTO redrive_items (redrive_id, place, reminder_id, type, channel, version)
+INSERT INTO redrive_items (redrive_id, position, reminder_id, type, channel, version)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 `
 
 type AddRedriveItemParams struct {
 	RedriveID  string
-	Place      int64
+	Position   int64
 	ReminderID string
 	Type       string
 	Channel    string
@@ -124,7 +124,7 @@ type AddRedriveItemParams struct {
 func (q *Queries) AddRedriveItem(ctx context.Context, arg AddRedriveItemParams) error {
 	_, err := q.db.ExecContext(ctx, addRedriveItem,
 		arg.RedriveID,
-		arg.Place,
+		arg.Position,
 		arg.ReminderID,
 		arg.Type,
 		arg.Channel,
@@ -133,75 +133,91 @@ func (q *Queries) AddRedriveItem(ctx context.Context, arg AddRedriveItemParams) 
 	return err
 }
 
-const createEntry = `-- name: CreateEntry :one
+const expireAllLeases = `-- name: ExpireAllLeases :execrows
+UPDATE entries SET lease_until = ledger_now(), version = version + 1, updated = ledger_now()
+WHERE lease_until > ledger_now()
+`
+
+// Run when the file is opened: one process uses it, so whoever held a lease before is gone.
+func (q *Queries) ExpireAllLeases(ctx context.Context) (int64, error) {
+	result, err := q.db.ExecContext(ctx, expireAllLeases)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const insertEntry = `-- name: InsertEntry :one
 
 INSERT INTO entries (
     reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider,
-    fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at,
-    due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, published, source,
-    correlation_id, reservation_id, user_id, first_seen, updated
+    fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives,
+    holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since,
+    next_lookup, lookups_not_found, cancel_requested,
+    published, source, correlation_id, reservation_id, user_id, first_seen, updated
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, 1, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-    ledger_at(?20, ?21),
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+    ?19, ledger_at(?20, ?21),
     ledger_at(?22, ?23),
     ledger_at(?24, ?25),
-    ledger_at(?26, ?27), ?28, ?29, ?30,
-    ?31, ledger_at(?32, ?33), ?34, ?35,
-        ?36, ?37, ?38,
-    ?39, ?40, ledger_now(), ledger_now()
+    ledger_at(?26, ?27),
+    ?28, ?29, ?30, ?31,
+    ledger_at(?32, ?33), ?34, ?35,
+    ?36, ?37, ?38, ?39, ?40, ledger_now(), ledger_now()
 )
 ON CONFLICT DO NOTHING
-RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
-type CreateEntryParams struct {
-	ReminderID    string
-	Type          string
-	Channel       string
-	SendKey       string
-	ContentHash   string
-	State         string
-	Class         string
-	Reason        string
-	EntryCode     string
-	Provider      string
-	Fingerprint   string
-	Receipt       string
-	Missing       string
-	Attempts      int64
-	Spent         int64
-	Lapses        int64
-	Deliveries    int64
-	Redrives      int64
-	Holder        string
-	LeaseAt       interface{}
-	LeaseAfter    interface{}
-	ClaimedAt     interface{}
-	ClaimedAfter  interface{}
-	DueAt         interface{}
-	DueAfter      interface{}
-	WakeAt        interface{}
-	WakeAfter     interface{}
-	Owner         string
-	NotBefore     *int64
-	Deadline      *int64
-	DoubtSince    *int64
-	AskAt         interface{}
-	AskAfter      interface{}
-	Asked         int64
-	CancelAsked   bool
-	Published     *int64
-	Source        string
-	CorrelationID string
-	ReservationID string
-	UserID        string
+type InsertEntryParams struct {
+	ReminderID       string
+	Type             string
+	Channel          string
+	SendKey          string
+	ContentHash      string
+	State            string
+	Class            string
+	Reason           string
+	EntryCode        string
+	Provider         string
+	Fingerprint      string
+	Receipt          string
+	ReceiptMissing   string
+	Attempts         int64
+	BudgetUsed       int64
+	LeaseExpirations int64
+	Deliveries       int64
+	Redrives         int64
+	Holder           string
+	LeaseAt          interface{}
+	LeaseAfter       interface{}
+	ClaimedAt        interface{}
+	ClaimedAfter     interface{}
+	DueAt            interface{}
+	DueAfter         interface{}
+	WakeAt           interface{}
+	WakeAfter        interface{}
+	Owner            string
+	NotBefore        *int64
+	Deadline         *int64
+	DoubtSince       *int64
+	LookupAt         interface{}
+	LookupAfter      interface{}
+	LookupsNotFound  int64
+	CancelRequested  bool
+	Published        *int64
+	Source           string
+	CorrelationID    string
+	ReservationID    string
+	UserID           string
 }
 
-// What SQLite says in several statements of one transaction, and what only its one process may do.
-func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry, error) {
-	row := q.db.QueryRowContext(ctx, createEntry,
+// The queries of SQLite: what PostgreSQL writes in one statement takes several in one transaction here, and
+// ExpireAllLeases is right only because a single process uses the file.
+func (q *Queries) InsertEntry(ctx context.Context, arg InsertEntryParams) (Entry, error) {
+	row := q.db.QueryRowContext(ctx, insertEntry,
 		arg.ReminderID,
 		arg.Type,
 		arg.Channel,
@@ -214,10 +230,10 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
-		arg.Missing,
+		arg.ReceiptMissing,
 		arg.Attempts,
-		arg.Spent,
-		arg.Lapses,
+		arg.BudgetUsed,
+		arg.LeaseExpirations,
 		arg.Deliveries,
 		arg.Redrives,
 		arg.Holder,
@@ -233,10 +249,10 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		arg.NotBefore,
 		arg.Deadline,
 		arg.DoubtSince,
-		arg.AskAt,
-		arg.AskAfter,
-		arg.Asked,
-		arg.CancelAsked,
+		arg.LookupAt,
+		arg.LookupAfter,
+		arg.LookupsNotFound,
+		arg.CancelRequested,
 		arg.Published,
 		arg.Source,
 		arg.CorrelationID,
@@ -258,10 +274,10 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
-		&i.Missing,
+		&i.ReceiptMissing,
 		&i.Attempts,
-		&i.Spent,
-		&i.Lapses,
+		&i.BudgetUsed,
+		&i.LeaseExpirations,
 		&i.Deliveries,
 		&i.Redrives,
 		&i.Holder,
@@ -273,9 +289,9 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
-		&i.AskAt,
-		&i.Asked,
-		&i.CancelAsked,
+		&i.NextLookup,
+		&i.LookupsNotFound,
+		&i.CancelRequested,
 		&i.FirstSeen,
 		&i.Updated,
 		&i.Published,
@@ -287,84 +303,72 @@ func (q *Queries) CreateEntry(ctx context.Context, arg CreateEntryParams) (Entry
 	return i, err
 }
 
-const endLeases = `-- name: EndLeases :execrows
-UPDATE entries SET lease_until = ledger_now(), version = version + 1, updated = ledger_now()
-WHERE lease_until > ledger_now()
-`
-
-// Nobody outlives the process: whoever held a lease when this one starts is dead.
-func (q *Queries) EndLeases(ctx context.Context) (int64, error) {
-	result, err := q.db.ExecContext(ctx, endLeases)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-const swapEntry = `-- name: SwapEntry :one
+const updateEntry = `-- name: UpdateEntry :one
 UPDATE entries
 SET
-    state = ?1, class = ?2, reason = ?3, code = ?4, provider = ?5, fingerprint = ?6,
-    receipt = ?7, missing = ?8, attempts = ?9, spent = ?10, lapses = ?11,
-    deliveries = ?12, redrives = ?13, holder = ?14,
+    state = ?1, class = ?2, reason = ?3, code = ?4, provider = ?5,
+    fingerprint = ?6, receipt = ?7, receipt_missing = ?8, attempts = ?9,
+    budget_used = ?10, lease_expirations = ?11, deliveries = ?12,
+    redrives = ?13, holder = ?14,
     lease_until = ledger_at(?15, ?16),
     claimed_at = ledger_at(?17, ?18),
     due = ledger_at(?19, ?20),
     wake = ledger_at(?21, ?22), owner = ?23,
     deadline = ?24, doubt_since = ?25,
-        ask_at = ledger_at(?26, ?27), asked = ?28,
-        cancel_asked = ?29, published = ?30, source = ?31,
-    correlation_id = ?32, reservation_id = ?33, user_id = ?34,
+    next_lookup = ledger_at(?26, ?27),
+    lookups_not_found = ?28, cancel_requested = ?29,
+    published = ?30, source = ?31, correlation_id = ?32,
+    reservation_id = ?33, user_id = ?34,
     version = version + 1, updated = ledger_now()
 WHERE reminder_id = ?35 AND type = ?36 AND channel = ?37 AND version = ?38
     AND (CAST(?39 AS integer) IS NULL OR updated = ?39)
-RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, missing, attempts, spent, lapses, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, ask_at, asked, cancel_asked, first_seen, updated, published, source, correlation_id, reservation_id, user_id
+RETURNING reminder_id, type, channel, send_key, content_hash, state, version, class, reason, code, provider, fingerprint, receipt, receipt_missing, attempts, budget_used, lease_expirations, deliveries, redrives, holder, lease_until, claimed_at, due, wake, owner, not_before, deadline, doubt_since, next_lookup, lookups_not_found, cancel_requested, first_seen, updated, published, source, correlation_id, reservation_id, user_id
 `
 
-type SwapEntryParams struct {
-	State         string
-	Class         string
-	Reason        string
-	EntryCode     string
-	Provider      string
-	Fingerprint   string
-	Receipt       string
-	Missing       string
-	Attempts      int64
-	Spent         int64
-	Lapses        int64
-	Deliveries    int64
-	Redrives      int64
-	Holder        string
-	LeaseAt       interface{}
-	LeaseAfter    interface{}
-	ClaimedAt     interface{}
-	ClaimedAfter  interface{}
-	DueAt         interface{}
-	DueAfter      interface{}
-	WakeAt        interface{}
-	WakeAfter     interface{}
-	Owner         string
-	Deadline      *int64
-	DoubtSince    *int64
-	AskAt         interface{}
-	AskAfter      interface{}
-	Asked         int64
-	CancelAsked   bool
-	Published     *int64
-	Source        string
-	CorrelationID string
-	ReservationID string
-	UserID        string
-	ReminderID    string
-	Type          string
-	Channel       string
-	Version       int64
-	ReadAt        *int64
+type UpdateEntryParams struct {
+	State            string
+	Class            string
+	Reason           string
+	EntryCode        string
+	Provider         string
+	Fingerprint      string
+	Receipt          string
+	ReceiptMissing   string
+	Attempts         int64
+	BudgetUsed       int64
+	LeaseExpirations int64
+	Deliveries       int64
+	Redrives         int64
+	Holder           string
+	LeaseAt          interface{}
+	LeaseAfter       interface{}
+	ClaimedAt        interface{}
+	ClaimedAfter     interface{}
+	DueAt            interface{}
+	DueAfter         interface{}
+	WakeAt           interface{}
+	WakeAfter        interface{}
+	Owner            string
+	Deadline         *int64
+	DoubtSince       *int64
+	LookupAt         interface{}
+	LookupAfter      interface{}
+	LookupsNotFound  int64
+	CancelRequested  bool
+	Published        *int64
+	Source           string
+	CorrelationID    string
+	ReservationID    string
+	UserID           string
+	ReminderID       string
+	Type             string
+	Channel          string
+	Version          int64
+	ReadAt           *int64
 }
 
-func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, error) {
-	row := q.db.QueryRowContext(ctx, swapEntry,
+func (q *Queries) UpdateEntry(ctx context.Context, arg UpdateEntryParams) (Entry, error) {
+	row := q.db.QueryRowContext(ctx, updateEntry,
 		arg.State,
 		arg.Class,
 		arg.Reason,
@@ -372,10 +376,10 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		arg.Provider,
 		arg.Fingerprint,
 		arg.Receipt,
-		arg.Missing,
+		arg.ReceiptMissing,
 		arg.Attempts,
-		arg.Spent,
-		arg.Lapses,
+		arg.BudgetUsed,
+		arg.LeaseExpirations,
 		arg.Deliveries,
 		arg.Redrives,
 		arg.Holder,
@@ -390,10 +394,10 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		arg.Owner,
 		arg.Deadline,
 		arg.DoubtSince,
-		arg.AskAt,
-		arg.AskAfter,
-		arg.Asked,
-		arg.CancelAsked,
+		arg.LookupAt,
+		arg.LookupAfter,
+		arg.LookupsNotFound,
+		arg.CancelRequested,
 		arg.Published,
 		arg.Source,
 		arg.CorrelationID,
@@ -420,10 +424,10 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		&i.Provider,
 		&i.Fingerprint,
 		&i.Receipt,
-		&i.Missing,
+		&i.ReceiptMissing,
 		&i.Attempts,
-		&i.Spent,
-		&i.Lapses,
+		&i.BudgetUsed,
+		&i.LeaseExpirations,
 		&i.Deliveries,
 		&i.Redrives,
 		&i.Holder,
@@ -435,9 +439,9 @@ func (q *Queries) SwapEntry(ctx context.Context, arg SwapEntryParams) (Entry, er
 		&i.NotBefore,
 		&i.Deadline,
 		&i.DoubtSince,
-		&i.AskAt,
-		&i.Asked,
-		&i.CancelAsked,
+		&i.NextLookup,
+		&i.LookupsNotFound,
+		&i.CancelRequested,
 		&i.FirstSeen,
 		&i.Updated,
 		&i.Published,

@@ -1,0 +1,6 @@
+//go:build !race
+
+package simulation_test
+
+// defaultSeeds is how many seeds run by default.
+const defaultSeeds = 10_000

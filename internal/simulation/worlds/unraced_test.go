@@ -1,5 +1,0 @@
-//go:build !race
-
-package worlds_test
-
-const raced = false
