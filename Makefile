@@ -1,4 +1,4 @@
-# make help lists what there is. Tools are pinned in .ci/tools, apart from the product's own modules.
+# make help lists the targets. Tools are pinned in .ci/tools, apart from the product's own modules.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,33 +7,48 @@ SHELL := bash
 # Tools need no C compiler; sqlc brings PostgreSQL's parser as WebAssembly when there is none.
 TOOL := CGO_ENABLED=0 go tool -modfile=.ci/tools/go.mod
 
-# What is worth the race detector's tenfold time: all that runs concurrently in one process. The black
-# box runs the binary as processes, house and config run alone, wire and client are generated.
+# The packages worth the race detector's tenfold cost: everything that runs concurrently in one process. The
+# black box runs the binary as separate processes, archtest and config are not concurrent, wire and client are
+# generated.
 #
 # Tests in a synctest bubble run on one processor: the runtime hands one race context to every thread that
-# fires one of a bubble's timers, and the detector crashes where two do at once (golang/go issue 78156).
-# It still sees their races, since it judges by what happened before what and not by what happened together.
+# fires one of a bubble's timers, and the detector crashes where two do so at once (golang/go issue 78156).
+# Races are still found, since the detector compares happens-before order and needs no real parallelism.
 RACE = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./api ./cmd/... ./db/... ./internal/... \
-	| grep -Ev '/(blackbox|house|config)(/| )'
+	| grep -Ev '/(blackbox|archtest|config)(/| )'
 
-.PHONY: help build test race lint alerts generate generate-check bench simulate worlds crashes planted bench-desk clean
+.PHONY: help build quick test race lint alerts contract generate generate-check bench bench-admin simulate modelcheck \
+	crashes mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The same line stands in the Dockerfile; .ci/run compares them.
+# The Dockerfile holds the same line; .ci/run compares the two.
 build: ## the static binary, as bin/sendonce
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/sendonce ./cmd/sendonce
 
-# The black box comes last and alone: its gateways, providers and databases are processes with deadlines of
-# seconds, and what else is tested beside them would take their processors.
-test: ## vet, the rules of the house, and every test; installs what they need where it may
+quick: ## within a minute, while writing: vet, the architecture rules, every test but the black box, few seeds
+	go vet ./...
+	go test -vet=off -short $$(go list ./... | grep -v '/internal/blackbox')
+
+# Two lanes side by side. The simulation, the model checker and the delivery storms compute; they run at a lower
+# priority, one after another. The other tests, most of the black box among them, mostly wait for processes with
+# deadlines of seconds, so they get the processors first.
+test: ## everything but the race detector: vet, the architecture rules, all tests; installs what they need
 	.ci/install
 	go vet ./...
 	go vet -tags crashpoints ./internal/app ./cmd/...
-	go test ./internal/house
-	go test -timeout 20m $$(go list ./... | grep -v '/internal/blackbox$$')
-	go test -timeout 20m ./internal/blackbox
+	go test ./internal/archtest
+	@trap 'trap - INT TERM; kill 0' INT TERM; set -x; \
+	{ computed=0; \
+	  nice -n 10 go test -vet=off -timeout 40m ./internal/simulation/... || computed=1; \
+	  nice -n 10 go test -vet=off -timeout 40m -run '^TestStorm' ./internal/blackbox || computed=1; \
+	  exit $$computed; } & computing=$$!; \
+	failed=0; \
+	go test -vet=off -timeout 20m $$(go list ./... | grep -Ev '/internal/(simulation|blackbox$$)') || failed=1; \
+	go test -vet=off -timeout 40m -skip '^TestStorm' ./internal/blackbox || failed=1; \
+	wait $$computing || failed=1; \
+	exit $$failed
 
 race: ## the tests of what runs concurrently, under the race detector (needs a C compiler)
 	go test -race -timeout 20m $$($(RACE) | grep -v testing/synctest | cut -d ' ' -f 1)
@@ -48,11 +63,14 @@ alerts: ## check the alert rules and their tests (needs promtool)
 	promtool check rules deploy/alerts.yaml
 	promtool test rules deploy/alerts_test.yaml
 
-generate: ## write what sqlc and oapi-codegen write
+contract: ## lint openapi.yaml and use clients generated from it; installs what it needs
+	.ci/contract/check
+
+generate: ## run sqlc and oapi-codegen
 	$(TOOL) sqlc generate
 	CGO_ENABLED=0 go generate ./...
 
-# In a copy, so that it tells the truth about a tree with changes in it, and changes nothing.
+# In a copy, so that it is right about a tree with uncommitted changes, and changes nothing.
 generate-check: ## fail where generated code is not what its sources give
 	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; mkdir "$$dir/tree"; \
 	git ls-files -z --cached --others --exclude-standard \
@@ -68,26 +86,26 @@ bench: ## measure throughput and latency
 
 ENTRIES ?= 1000000
 
-bench-desk: ## measure lookups in a ledger of ENTRIES, and deliveries beside a purge and a redrive
+bench-admin: ## measure admin lookups in a ledger of ENTRIES, and deliveries beside a purge and a redrive
 	.ci/bench -entries $(ENTRIES)
 
-# The long proofs; docs/proof.md tells what they show, and the figures of the last runs.
+# The long proofs. docs/proof.md says what each shows, and the figures of the last run.
 FIRST ?= 0
 SEEDS ?= 1000000
 
 simulate: ## run SEEDS seeds of the simulation, from FIRST on (a million)
-	go test ./internal/simulation -run TestWhatever -timeout 0 -v -simulation.first=$(FIRST) -simulation.seeds=$(SEEDS)
+	go test ./internal/simulation -run TestSimulation_NothingSentTwiceOrLost -timeout 0 -v -simulation.first=$(FIRST) -simulation.seeds=$(SEEDS)
 
-worlds: ## explore every small world to its last state
-	go test ./internal/simulation/worlds -timeout 30m -v -worlds.all
+modelcheck: ## explore every small model to its last state
+	go test ./internal/simulation/modelcheck -timeout 30m -v -modelcheck.all
 
 crashes: ## kill and stop the built binary at every point, cut a thousand commits, restart under load
 	go test ./internal/blackbox -run 'KilledAnywhere|StoppedAnywhere|WrongClock' -timeout 60m -v -whole
-	go test ./internal/blackbox -run TestACommitWhoseReplyIsLost -timeout 30m -v -commit.cuts 1000
+	go test ./internal/blackbox -run TestCommit_LostReply -timeout 30m -v -commit.cuts 1000
 	go test ./internal/blackbox -run TestB27 -timeout 30m -v -rollout.rounds 5
 
-planted: ## take out each guard of a table, and see the named test fail
-	go run ./internal/simulation/planted
+mutants: ## take out each guard in a table of planted bugs, and see the named test fail
+	go run ./internal/simulation/mutants
 
 clean: ## remove what builds leave behind
 	rm -rf bin
