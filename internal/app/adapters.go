@@ -17,14 +17,14 @@ import (
 
 func newPool(cfg config.Config, store store, tel *telemetry.Telemetry, log *slog.Logger, now func() time.Time) (*provider.Pool, error) {
 	client := outbound.New(outbound.Options{})
-	var limits []provider.Limits
+	var limits []provider.LimitedProvider
 	for _, name := range names(cfg.Providers) {
 		p := cfg.Providers[name]
 		adapter, err := newProvider(name, p, client, now)
 		if err != nil {
 			return nil, fmt.Errorf("provider %s: %w", name, err)
 		}
-		limits = append(limits, provider.Limits{
+		limits = append(limits, provider.LimitedProvider{
 			Provider: adapter, Timeout: p.Timeout, Concurrency: p.Concurrency,
 			Rate: p.Rate.PerSecond(),
 		})

@@ -46,7 +46,7 @@ func newDeliverer(cfg config.Config, store store, pool *provider.Pool, failovers
 		}
 	}
 	return deliver.New(deliver.Options{
-		Ledger: store, Payloads: store, Reminders: store,
+		Ledger: store, Details: store, Reminders: store,
 		Slots: pool, Sender: tel.Sender(pool), Routes: pool,
 		Relevance: relevance.New(outbound.New(outbound.Options{}), checks),
 		Failovers: failovers,

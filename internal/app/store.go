@@ -32,7 +32,7 @@ const callerTimeout = 20 * time.Second
 // store is the union of what the components need from the ledger's store.
 type store interface {
 	deliver.Ledger
-	deliver.PayloadStore
+	deliver.DetailStore
 	deliver.ReminderIndex
 	reconcile.WorkLister
 	reconcile.RecordStore

@@ -154,7 +154,7 @@ type Provider struct {
 	Insecure    bool // unencrypted connections to another host are intended
 }
 
-// Contract is what a provider guarantees about repeats; the zero value is blind.
+// Contract is what a provider guarantees about repeats. The zero value is blind, or the sandbox's own for a sandbox.
 type Contract struct {
 	Idempotent time.Duration // how long a repeated key is recognised; zero if it is not
 	Lookup     string        // URL for the lookup of a send key; [LookupItself] for a sandbox

@@ -117,8 +117,8 @@ func TestWrite_PassesTwoPointsForEachKind(t *testing.T) {
 		Owner: ledger.OwnerLedger, Due: ledger.At(now), Wake: ledger.At(now), Provider: "mail",
 	}
 	rules := ledger.Rules{
-		Lease: time.Minute, Margin: time.Second, MaxAttempts: 4, MaxLeaseExpirations: 5, Channel: ledger.Route{Provider: "mail"},
-		Bound: ledger.Route{Provider: "mail"}, RetriesBy: ledger.OwnerLedger,
+		Lease: time.Minute, Margin: time.Second, MaxAttempts: 4, MaxLeaseExpirations: 5, ChannelRoute: ledger.Route{Provider: "mail"},
+		BoundRoute: ledger.Route{Provider: "mail"}, RetriesBy: ledger.OwnerLedger,
 	}
 	trigger := ledger.Trigger{Origin: ledger.OriginWorker}
 	facts := ledger.Facts{Slot: ledger.Slot{Provider: "mail", Held: true}, Holder: "h"}
@@ -130,7 +130,7 @@ func TestWrite_PassesTwoPointsForEachKind(t *testing.T) {
 	unsent := attempt
 	unsent.Outcome.Result = ledger.ResultNotCalled
 	unrouted := rules
-	unrouted.Bound, unrouted.Channel = ledger.Route{}, ledger.Route{}
+	unrouted.BoundRoute, unrouted.ChannelRoute = ledger.Route{}, ledger.Route{}
 	doubtful := waiting
 	doubtful.DoubtSince, doubtful.Fingerprint = now, "f"
 	sent := ledger.Settle(held, attempt, rules, now)

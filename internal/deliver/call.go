@@ -25,7 +25,7 @@ func (d *Deliverer) call(ctx context.Context, t *task, snap snapshot) (ledger.Re
 
 	attempt.Wait = policy.Wait(attempt.Outcome, claimed.BudgetUsed+1, d.typeOf(claimed).Backoff, d.Random())
 	if attempt.Outcome.Result == ledger.ResultNotCalled {
-		attempt.Wait = max(attempt.Wait, d.waitUncalled(claimed, attempt.Finished))
+		attempt.Wait = max(attempt.Wait, d.waitWithoutCall(claimed, attempt.Finished))
 	}
 	attempt.Wait = max(attempt.Wait, t.slot.finish(attempt.Outcome, attempt.Wait))
 
@@ -72,11 +72,11 @@ func (d *Deliverer) payload(ctx context.Context, t *task, e ledger.Entry) (ledge
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	return d.Payloads.Payload(ctx, e.Identity)
+	return d.Details.Payload(ctx, e.Identity)
 }
 
-// settle records the outcome of an attempt, and keeps trying until settleTimeout: until the outcome is recorded, the
-// lease, and after it the entry's doubt, stand for the attempt. If the entry has moved on meanwhile, late is the
+// settle records the outcome of an attempt, and keeps trying until settleTimeout. Until it is recorded the lease
+// prevents a second send, and after the lease the entry's doubt does. If the entry changed meanwhile, late is the
 // reason under which the outcome was recorded.
 func (d *Deliverer) settle(ctx context.Context, claimed ledger.Entry, a ledger.Attempt, rules ledger.Rules) (_ ledger.Entry, late ledger.Reason, _ error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
@@ -111,7 +111,7 @@ func (d *Deliverer) settle(ctx context.Context, claimed ledger.Entry, a ledger.A
 func (d *Deliverer) recorded(ctx context.Context, id ledger.Identity, holder string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	timeline, err := d.Payloads.Timeline(ctx, id)
+	timeline, err := d.Details.Timeline(ctx, id)
 	if err != nil {
 		return false, err
 	}

@@ -64,7 +64,7 @@ func (d *Deliverer) cancelOne(ctx context.Context, id ledger.Identity, trigger l
 			return ledger.Cancelled{}, fmt.Errorf("deliver: cancel: %w", err)
 		}
 	}
-	return ledger.Cancelled{}, fmt.Errorf("%w: %s", errContended, id.EntryID())
+	return ledger.Cancelled{}, fmt.Errorf("%w: %s", errKeptChanging, id.EntryID())
 }
 
 // tombstone reports whether the entry was cancelled before anything was delivered under it.

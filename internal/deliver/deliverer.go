@@ -5,7 +5,7 @@
 //   - nothing is sent before the claim is committed, and nothing is acked before the decision is committed;
 //   - the call's deadline is computed from a time taken before the claim's entry was loaded, and is checked
 //     again right before the provider is dialled;
-//   - settling outlives the request: a broker that hangs up does not cost the record of the outcome;
+//   - settling outlives the request: the outcome is recorded even if the broker hangs up;
 //   - after a failed write nothing is assumed: the entry is loaded again, and the holder's token shows
 //     whether the write happened.
 //
@@ -34,8 +34,8 @@ type Ledger interface {
 	Update(ctx context.Context, c ledger.Change) (ledger.Entry, error)
 }
 
-// PayloadStore stores what belongs to an entry and is not needed to decide about it.
-type PayloadStore interface {
+// DetailStore stores what belongs to an entry and is not needed to decide about it.
+type DetailStore interface {
 	// Payload returns the content that was stored with the entry; [ledger.ErrNotFound] once it is purged.
 	Payload(ctx context.Context, id ledger.Identity) (ledger.Payload, error)
 	// Timeline returns the entry's timeline, the oldest event first.
@@ -100,7 +100,7 @@ type Source struct {
 // Options configures a [Deliverer].
 type Options struct {
 	Ledger    Ledger
-	Payloads  PayloadStore
+	Details   DetailStore
 	Reminders ReminderIndex
 	Slots     Slots
 	Sender    Sender
@@ -127,7 +127,7 @@ type Options struct {
 
 // Limits of a Deliverer.
 const (
-	maxLeaseExpirations = 5                // holders that may fall silent over one entry; then an operator decides
+	maxLeaseExpirations = 5                // of one entry; then an operator decides
 	maxIterations       = 24               // steps of one task
 	maxFailures         = 3                // failed writes of one task
 	slotTimeout         = 2 * time.Second  // to acquire a slot under the provider's rate and concurrency limits
@@ -198,8 +198,8 @@ func (d *Deliverer) rulesFor(e ledger.Entry, trigger ledger.Trigger) ledger.Rule
 	}
 	return ledger.Rules{
 		Lease: d.Lease, Margin: d.Margin,
-		Channel:             d.Routes.Route(d.Channels[e.Channel]),
-		Bound:               d.Routes.Route(e.Provider),
+		ChannelRoute:        d.Routes.Route(d.Channels[e.Channel]),
+		BoundRoute:          d.Routes.Route(e.Provider),
 		OnUnknown:           typ.OnUnknown,
 		MaxAttempts:         typ.MaxAttempts,
 		MaxLeaseExpirations: maxLeaseExpirations,

@@ -96,12 +96,12 @@ func (d *Deliverer) process(ctx context.Context, t task) (_ ledger.Reply, err er
 			}
 		}
 	}
-	return ledger.Reply{}, fmt.Errorf("%w: %s", errContended, t.id.EntryID())
+	return ledger.Reply{}, fmt.Errorf("%w: %s", errKeptChanging, t.id.EntryID())
 }
 
-// errContended is returned when the entry changed at every iteration, because of other writers or of a ledger that
+// errKeptChanging is returned when the entry changed at every iteration, because of other writers or of a ledger that
 // fails half of the time.
-var errContended = errors.New("deliver: the entry changed at every iteration")
+var errKeptChanging = errors.New("deliver: the entry changed at every iteration")
 
 // recoverPanic turns a panic of our own code into a failed task: one message must not end a process that holds others
 // in flight. The panic's value is left out, since it may contain anything.
@@ -124,13 +124,13 @@ type snapshot struct {
 // by no more than loading took, so that a window or a deadline ends early rather than late.
 func (s snapshot) ledgerTime(at time.Time) time.Time { return s.now.Add(at.Sub(s.started)) }
 
-// loadWithRetry loads the entry for a task. After a failed write it keeps trying for as long as a lease: a claim of
-// this task may be committed, and giving it up leaves the entry in doubt.
+// loadWithRetry loads the entry for a task. After a failed write it retries for one lease duration: this task's claim
+// may be committed, and giving it up leaves the entry in doubt.
 func (d *Deliverer) loadWithRetry(ctx context.Context, t *task) (snapshot, error) {
 	for waited := time.Duration(0); ; waited += time.Second {
 		snap, err := d.load(ctx, t.id)
 		if err == nil {
-			t.noteFirst(snap.entry)
+			t.rememberFirst(snap.entry)
 			return snap, nil
 		}
 		if t.failures == 0 || waited >= d.Lease || sleep(ctx, time.Second) != nil {
@@ -160,7 +160,7 @@ func (d *Deliverer) decide(t *task, snap snapshot) ledger.Step {
 		t.prepareNewEntry(d, snap.now)
 	}
 	subject := t.entry(snap.entry)
-	t.facts.Wait = d.waitUncalled(subject, snap.now)
+	t.facts.Wait = d.waitWithoutCall(subject, snap.now)
 	t.facts.Admission = t.rejection
 	if t.rejection.State == "" {
 		t.facts.Admission = policy.Admit(subject, t.NotBefore, d.Memory, snap.now)
@@ -170,8 +170,8 @@ func (d *Deliverer) decide(t *task, snap snapshot) ledger.Step {
 	return ledger.Decide(snap.entry, t.Trigger, t.facts, rules, snap.now)
 }
 
-// waitUncalled returns how long to wait if no call was made. The wait grows with the entry's age.
-func (d *Deliverer) waitUncalled(e ledger.Entry, now time.Time) time.Duration {
+// waitWithoutCall returns how long to wait if no call was made. The wait grows with the entry's age.
+func (d *Deliverer) waitWithoutCall(e ledger.Entry, now time.Time) time.Duration {
 	age := time.Duration(0)
 	if !e.Absent() {
 		age = now.Sub(e.FirstSeen)
@@ -186,7 +186,7 @@ func (t *task) write(ctx context.Context, write func(context.Context, ledger.Cha
 	stored, err := write(ctx, c)
 	switch {
 	case err == nil:
-		t.facts.Counted = true
+		t.facts.Wrote = true
 		return snapshot{entry: stored, now: snap.now, started: snap.started, failover: snap.failover}
 	case !errors.Is(err, ledger.ErrStale) && !errors.Is(err, ledger.ErrExists):
 		t.failures++
@@ -225,7 +225,7 @@ func (d *Deliverer) reply(ctx context.Context, t *task, snap snapshot, step ledg
 	if step.Wait > 0 {
 		reply.RetryAfter = ledger.ClampRetryAfter(step.Wait)
 	}
-	reply.Duplicate = !t.facts.Counted
+	reply.Duplicate = !t.facts.Wrote
 	return d.finishReply(ctx, t, reply)
 }
 
@@ -243,7 +243,7 @@ func (d *Deliverer) finishReply(ctx context.Context, t *task, reply ledger.Reply
 func (d *Deliverer) recordConflict(ctx context.Context, t *task) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	_, _ = d.Payloads.RecordConflict(ctx, ledger.Conflict{
+	_, _ = d.Details.RecordConflict(ctx, ledger.Conflict{
 		Identity: t.id, ContentHash: t.contentHash, Source: t.Source, MessageID: t.MessageID,
 	})
 }

@@ -46,7 +46,7 @@ func newHarness(t *testing.T) *harness {
 	}
 	var tokens atomic.Int64
 	h.options = deliver.Options{
-		Ledger: h.ledger, Payloads: h.ledger, Reminders: h.ledger,
+		Ledger: h.ledger, Details: h.ledger, Reminders: h.ledger,
 		Slots: h, Sender: h, Routes: h, Relevance: h,
 		Lease: 30 * time.Second, Margin: 3 * time.Second,
 		Memory: policy.Memory{Span: 400 * 24 * time.Hour},

@@ -65,5 +65,5 @@ func (d *Deliverer) replyInFlight(ctx context.Context, t *task) (ledger.Reply, e
 		reply.Conflict = snap.entry.Conflicts(t.contentHash)
 		return reply, nil
 	}
-	return ledger.Reply{}, fmt.Errorf("%w: %s", errContended, t.id.EntryID())
+	return ledger.Reply{}, fmt.Errorf("%w: %s", errKeptChanging, t.id.EntryID())
 }

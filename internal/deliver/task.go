@@ -16,7 +16,7 @@ type task struct {
 	ledger.Trigger
 	id          ledger.Identity
 	contentHash string                                         // of the content that was delivered; empty for the worker
-	buildEntry  func(d *Deliverer, now time.Time) ledger.Entry // returns the delivery as an entry created now; nil for the worker
+	buildEntry  func(d *Deliverer, now time.Time) ledger.Entry // builds the entry to insert; nil for the worker
 	rejection   ledger.Admission                               // takes precedence over any policy: the message could not be parsed
 	faults      []string                                       // why it could not be parsed
 	facts       ledger.Facts
@@ -120,8 +120,8 @@ func (t *task) entry(loaded ledger.Entry) ledger.Entry {
 	return loaded
 }
 
-// noteFirst keeps the entry as the task loaded it first.
-func (t *task) noteFirst(e ledger.Entry) {
+// rememberFirst keeps the entry as the task loaded it first.
+func (t *task) rememberFirst(e ledger.Entry) {
 	if !t.hasFirst {
 		t.first, t.hasFirst = e, true
 	}

@@ -17,9 +17,9 @@ var (
 )
 
 // Change is one write to one entry, made in one commit. Entry is the entry to store, with the Version that was read (0
-// to insert) and the Updated that was read with it; the store increments the version and fixes the moments. Both
-// together are the fence: a database that lost commits counts versions a second time, but no two writes of one
-// version have the same microsecond.
+// to insert) and the Updated that was read with it; the store increments the version and resolves the
+// moments. Version and Updated guard the write together: after a failover that lost commits a version number can occur
+// again, but not with the same microsecond.
 type Change struct {
 	Entry   Entry
 	Payload *Payload       // on insert; nil for a tombstone

@@ -34,8 +34,8 @@ type Step struct {
 // again after every step until it replies or calls the provider; now and e always come from one read.
 func Decide(e Entry, t Trigger, f Facts, r Rules, now time.Time) Step {
 	step := nextStep(e, t, f, r, now)
-	if step.Action == ActionUpdate && t.Origin != OriginWorker && !f.Counted {
-		step.Change.Entry.Deliveries++ // counted with a write that happens anyway: a delivery alone is not worth one
+	if step.Action == ActionUpdate && t.Origin != OriginWorker && !f.Wrote {
+		step.Change.Entry.Deliveries++ // only with a write that happens anyway: nothing is written just to count
 	}
 	return step
 }
@@ -73,7 +73,7 @@ func adoptDeadLetter(e Entry, t Trigger, f Facts, r Rules) Step {
 		return Step{Action: ActionDone}
 	}
 	entry := *t.NewEntry
-	entry.Deliveries, entry.Owner, entry.Provider = 1, OwnerLedger, r.Channel.Provider
+	entry.Deliveries, entry.Owner, entry.Provider = 1, OwnerLedger, r.ChannelRoute.Provider
 	admission := Admission{State: Dead, Class: ClassBroker, Reason: ReasonDeadLettered}
 	if f.Admission.State != "" && f.Admission.Reason != ReasonExpired {
 		admission = f.Admission // except an expired deadline: an operator may still grant a new one
@@ -94,7 +94,7 @@ func isDueFor(e Entry, t Trigger, now time.Time) bool {
 func newEntry(e Entry, t Trigger, f Facts, r Rules, now time.Time) Step {
 	e.Deliveries = 1
 	e.Owner = r.RetriesBy
-	e.Provider = r.Channel.Provider
+	e.Provider = r.ChannelRoute.Provider
 	if f.Admission.State != "" {
 		return insertStep(reject(e, f.Admission, r), t)
 	}

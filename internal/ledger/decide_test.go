@@ -37,7 +37,7 @@ func withAdmission(a Admission) func(*Facts) { return func(f *Facts) { f.Admissi
 func TestDecide_EveryState(t *testing.T) {
 	r := rules(ContractBlind)
 	ours := rules(ContractBlind, func(r *Rules) { r.RetriesBy = OwnerLedger })
-	noChannel := rules(ContractBlind, func(r *Rules) { r.Channel = Route{} })
+	noChannel := rules(ContractBlind, func(r *Rules) { r.ChannelRoute = Route{} })
 	checked := rules(ContractBlind, func(r *Rules) { r.CheckRelevance = true })
 	relevance := func(a Relevance) func(*Facts) { return func(f *Facts) { f.Relevance = a } }
 	expired := withAdmission(Admission{State: Dropped, Reason: ReasonExpired})
@@ -232,7 +232,7 @@ func TestDecide_EarlyRedeliveryUsesNoAttempt(t *testing.T) {
 }
 
 func TestDecide_AnotherProviderOnlyWhenProvenUnsentAndRecorded(t *testing.T) {
-	other := rules(ContractIdempotent, func(r *Rules) { r.Channel = Route{Provider: "second", Fingerprint: "second/1"} })
+	other := rules(ContractIdempotent, func(r *Rules) { r.ChannelRoute = Route{Provider: "second", Fingerprint: "second/1"} })
 	facts := ready()
 	facts.Slot.Provider = "second"
 
@@ -297,7 +297,7 @@ func TestDecide_BrokerDeadLetterIsInsertedDead(t *testing.T) {
 		"before the cut-over":                     {asIs, admit(Dropped, "", ReasonBeforeCutOff), rules(ContractBlind), StateSummary{Dropped, "", ReasonBeforeCutOff}},
 		"too far ahead":                           {asIs, admit(Dead, ClassPermanent, ReasonTooFarAhead), rules(ContractBlind), StateSummary{Dead, ClassPermanent, ReasonTooFarAhead}},
 		"malformed":                               {asIs, admit(Dead, ClassMalformed, ReasonMalformed), rules(ContractBlind), StateSummary{Dead, ClassMalformed, ReasonMalformed}},
-		"no provider":                             {asIs, Admission{}, rules(ContractBlind, func(r *Rules) { r.Channel = Route{} }), deadLetter},
+		"no provider":                             {asIs, Admission{}, rules(ContractBlind, func(r *Rules) { r.ChannelRoute = Route{} }), deadLetter},
 		"relevance is not checked":                {asIs, Admission{}, rules(ContractBlind, func(r *Rules) { r.CheckRelevance = true }), deadLetter},
 		"published before the failover":           {asIs, Admission{}, rules(ContractBlind, afterFailover), deadLetter},
 		"retries by the ledger":                   {asIs, Admission{}, rules(ContractBlind, func(r *Rules) { r.RetriesBy = OwnerLedger }), deadLetter},
@@ -310,7 +310,7 @@ func TestDecide_BrokerDeadLetterIsInsertedDead(t *testing.T) {
 			t.Fatalf("%s: action %d, payload %v", name, step.Action, step.Change.Payload)
 		}
 		mustBe(t, e, row.want)
-		if e.Deliveries != 1 || e.Owner != OwnerLedger || e.Provider != row.rules.Channel.Provider || e.Fingerprint != "" || !e.Deadline.Equal(tr.NewEntry.Deadline) {
+		if e.Deliveries != 1 || e.Owner != OwnerLedger || e.Provider != row.rules.ChannelRoute.Provider || e.Fingerprint != "" || !e.Deadline.Equal(tr.NewEntry.Deadline) {
 			t.Errorf("%s: %+v", name, e)
 		}
 		if ev := step.Change.Event; ev.Origin != OriginPush || ev.State != e.State || ev.Reason != e.Reason || ev.MessageID != "m-1" {
@@ -374,7 +374,7 @@ func TestDecide_ReparsedMessageWaitsForTheWorker(t *testing.T) {
 	}
 	f.Admission = Admission{State: Dropped, Reason: ReasonExpired}
 	mustBe(t, Decide(Entry{}, trigger(OriginRedrive), f, r, noon()).Change.Entry, StateSummary{Dropped, "", ReasonExpired})
-	mustBe(t, Decide(Entry{}, trigger(OriginRedrive), ready(), rules(ContractBlind, func(r *Rules) { r.Channel = Route{} }), noon()).Change.Entry,
+	mustBe(t, Decide(Entry{}, trigger(OriginRedrive), ready(), rules(ContractBlind, func(r *Rules) { r.ChannelRoute = Route{} }), noon()).Change.Entry,
 		StateSummary{Dead, ClassUnroutable, ReasonUnroutable})
 	// Commits lost in the failover may include its entry, and a send.
 	tr := trigger(OriginRedrive)
@@ -417,7 +417,7 @@ func TestDecide_SpentBudgetIsNotClaimed(t *testing.T) {
 // Another provider needs proof that nothing was accepted; a risk that was taken is no proof.
 func TestDecide_RiskIsTakenAtTheSameProvider(t *testing.T) {
 	e := stored(Settle(entry(Sending), attempt(ResultUnknown, time.Second), rules(ContractBlind, onUnknown(Resend)), noon()), noon())
-	other := rules(ContractBlind, onUnknown(Resend), func(r *Rules) { r.Channel = Route{Provider: "second", Fingerprint: "second/1"} })
+	other := rules(ContractBlind, onUnknown(Resend), func(r *Rules) { r.ChannelRoute = Route{Provider: "second", Fingerprint: "second/1"} })
 	f := ready()
 	f.Slot.Provider = "second"
 	if step := Decide(e, trigger(OriginPush), f, other, e.Due.On(noon())); step.Change.Entry.Provider == "second" {

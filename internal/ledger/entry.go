@@ -148,7 +148,8 @@ const (
 
 // Entry is the ledger's one row for an identity.
 //
-// A loaded entry holds fixed moments; a transition leaves spans in the moments that the next write fixes.
+// The moments of a loaded entry are fixed points in time. A decision may set one relative to the next write, and the
+// store resolves it by the ledger's clock; see [Moment].
 type Entry struct {
 	Identity
 

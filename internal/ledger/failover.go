@@ -50,7 +50,7 @@ func doubtDeadLetter(e Entry, r Rules, now time.Time) Entry {
 	if e.Updated.Before(r.Failover.Noticed) {
 		since = e.Updated
 	}
-	if e.Fingerprint != "" && e.Provider != r.Channel.Provider {
+	if e.Fingerprint != "" && e.Provider != r.ChannelRoute.Provider {
 		e.Class = ClassUnknown
 		return markUnknown(markDoubt(e, later(since, r.Failover.Noticed.Add(-r.Failover.Window))), ReasonDatabaseChanged, r)
 	}
@@ -62,8 +62,8 @@ func doubtDeadLetter(e Entry, r Rules, now time.Time) Entry {
 // of which to assume it.
 func doubtAfterFailover(e Entry, since time.Time, r Rules, now time.Time) Entry {
 	if e.Fingerprint == "" {
-		e.Provider, e.Fingerprint = r.Channel.Provider, r.Channel.Fingerprint
-		r.Bound = r.Channel
+		e.Provider, e.Fingerprint = r.ChannelRoute.Provider, r.ChannelRoute.Fingerprint
+		r.BoundRoute = r.ChannelRoute
 	}
 	if r.OnUnknown == AssumeSent {
 		r.OnUnknown = Hold

@@ -38,7 +38,7 @@ func TestFailover_PublishedBeforeIsInsertedInDoubt(t *testing.T) {
 		if e.Provider != "mail" || e.Fingerprint != "mail/1" || step.Change.Event.Reason != ReasonDatabaseChanged && row.want.Reason != ReasonRiskTaken {
 			t.Errorf("%s: at %q, recorded as %q", name, e.Provider, step.Change.Event.Reason)
 		}
-		if e.State == Unknown && row.rules.Bound.Contract.Kind == ContractLookup && e.NextLookup != In(lookupSchedule()[0]) {
+		if e.State == Unknown && row.rules.BoundRoute.Contract.Kind == ContractLookup && e.NextLookup != In(lookupSchedule()[0]) {
 			t.Errorf("%s: next lookup at %v", name, e.NextLookup)
 		}
 	}
@@ -162,7 +162,7 @@ func mustRecordStatus(t *testing.T, e Entry, r StatusEvent) Change {
 
 func TestFailover_RepeatKeepsKeyAndWindow(t *testing.T) {
 	short := func(w time.Duration) func(*Rules) {
-		return func(r *Rules) { r.Bound.Contract.Window, r.Channel.Contract.Window = w, w }
+		return func(r *Rules) { r.BoundRoute.Contract.Window, r.ChannelRoute.Contract.Window = w, w }
 	}
 	first := noon().Add(-time.Minute - failoverWindow) // no lost claim is older
 	for _, row := range []struct {
@@ -205,7 +205,7 @@ func TestFailover_RiskTakenIsInTheTimeline(t *testing.T) {
 
 func TestFailover_RepeatsOnlyAtTheSameProvider(t *testing.T) {
 	second := func(r *Rules) {
-		r.Channel = Route{Provider: "second", Fingerprint: "second/1", Contract: Contract{Kind: ContractIdempotent, Window: window}}
+		r.ChannelRoute = Route{Provider: "second", Fingerprint: "second/1", Contract: Contract{Kind: ContractIdempotent, Window: window}}
 	}
 	claimedOnce := entry(Waiting, dueSince(2*time.Minute))
 	never := entry(Waiting, dueSince(2*time.Minute), func(e *Entry) { e.Fingerprint = "" })

@@ -34,7 +34,7 @@ func route(kind ContractKind) Route {
 // rules returns the rules of a provider with this kind of contract, for a source whose broker retries.
 func rules(kind ContractKind, changes ...func(*Rules)) Rules {
 	r := Rules{
-		Lease: lease, Margin: margin, Channel: route(kind), Bound: route(kind), OnUnknown: Hold,
+		Lease: lease, Margin: margin, ChannelRoute: route(kind), BoundRoute: route(kind), OnUnknown: Hold,
 		MaxAttempts: attempts, MaxLeaseExpirations: maxExpirations, RetriesBy: OwnerBroker, TakeoverAfter: takeover, LookupSchedule: lookupSchedule(),
 	}
 	for _, change := range changes {
@@ -53,12 +53,12 @@ func notFoundTimes(n int) func(*Entry) { return func(e *Entry) { e.LookupsNotFou
 func onUnknown(p OnUnknown) func(*Rules) { return func(r *Rules) { r.OnUnknown = p } }
 
 func bound(fingerprint string) func(*Rules) {
-	return func(r *Rules) { r.Bound.Fingerprint, r.Channel.Fingerprint = fingerprint, fingerprint }
+	return func(r *Rules) { r.BoundRoute.Fingerprint, r.ChannelRoute.Fingerprint = fingerprint, fingerprint }
 }
 
 func boundGone(r *Rules) {
-	r.Bound = Route{}
-	r.Channel = Route{Provider: "other", Fingerprint: "other/1"}
+	r.BoundRoute = Route{}
+	r.ChannelRoute = Route{Provider: "other", Fingerprint: "other/1"}
 }
 
 // newEntry returns the entry that a delivery would create.

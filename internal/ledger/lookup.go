@@ -47,7 +47,7 @@ type Lookup struct {
 // CanLookup reports whether the provider that may have accepted the entry can be asked about it now: it is the one
 // that was called, by its fingerprint, and its contract supports lookups.
 func (r Rules) CanLookup(e Entry) bool {
-	return r.Bound.Contract.Kind == ContractLookup && r.Bound.Provider != "" && r.Bound.Fingerprint == e.Fingerprint && len(r.LookupSchedule) > 0
+	return r.BoundRoute.Contract.Kind == ContractLookup && r.BoundRoute.Provider != "" && r.BoundRoute.Fingerprint == e.Fingerprint && len(r.LookupSchedule) > 0
 }
 
 // RecordLookup records the result of a lookup, and reports whether there is anything to record. Found proves the

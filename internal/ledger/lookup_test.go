@@ -65,7 +65,7 @@ func TestRecordLookup_NotFoundResendsOnlyByPolicy(t *testing.T) {
 
 // Not found is no proof, so no other provider is tried, and the next unknown call starts a new schedule of lookups.
 func TestRecordLookup_ResendStaysAtItsProviderAndIsLookedUpAgain(t *testing.T) {
-	r := rules(ContractLookup, onUnknown(Resend), func(r *Rules) { r.Channel = Route{Provider: "second", Fingerprint: "second/1"} })
+	r := rules(ContractLookup, onUnknown(Resend), func(r *Rules) { r.ChannelRoute = Route{Provider: "second", Fingerprint: "second/1"} })
 	e := afterLookup(t, entry(Unknown, notFoundTimes(len(lookupSchedule())-1)), LookupNotFound, r, noon())
 	e = stored(Decide(e, trigger(OriginWorker), ready(), r, noon()).Change, noon())
 	if e.State != Sending || e.Provider != "mail" {

@@ -94,7 +94,7 @@ func reconcileActions(e Entry, r Rules, check func(cell, Change)) {
 		e := e
 		dueSince(due)(&e)
 		for _, origin := range []Origin{OriginPush, OriginAPI, OriginWorker} {
-			f := Facts{Holder: "mine", Wait: 5 * time.Second, Slot: Slot{Provider: r.Channel.Provider, Held: true}}
+			f := Facts{Holder: "mine", Wait: 5 * time.Second, Slot: Slot{Provider: r.ChannelRoute.Provider, Held: true}}
 			if step := Decide(e, trigger(origin), f, r, noon()); step.Action == ActionUpdate {
 				check(cell{found: e, rules: r, facts: f, op: "decide for " + string(origin), moves: true, failover: true}, step.Change)
 			}
@@ -110,7 +110,7 @@ func doubtFaults(c cell, change Change) (found []string) {
 			found = append(found, broken)
 		}
 	}
-	askable := c.rules.Bound.Contract.Kind == ContractLookup && c.rules.Bound.Fingerprint == now.Fingerprint
+	askable := c.rules.BoundRoute.Contract.Kind == ContractLookup && c.rules.BoundRoute.Fingerprint == now.Fingerprint
 	wait, planned := now.NextLookup.Span()
 
 	// Lookups.
@@ -161,7 +161,7 @@ func doubtFaults(c cell, change Change) (found []string) {
 		rule(now.State == Waiting || now.State == Unknown || now.State == Dropped && !inTime, "an outcome without proof")
 		rule(now.State != Sending, "a send that may be lost is repeated")
 		repeats := now.State == Waiting && now.InDoubt()
-		rule(!repeats || c.rules.Bound.Provider == "" || c.rules.Bound.Contract.Kind == ContractIdempotent, "repeated without a contract")
+		rule(!repeats || c.rules.BoundRoute.Provider == "" || c.rules.BoundRoute.Contract.Kind == ContractIdempotent, "repeated without a contract")
 		rule(now.State == Dropped || now.Class == ClassUnknown, "its class is that of an unsent entry")
 		rule(now.State == Dropped || change.Event.Reason == ReasonDatabaseChanged || now.Reason == ReasonRiskTaken && change.Event.Reason == now.Reason, "the timeline event has another reason")
 	}
@@ -271,7 +271,7 @@ func operatorFaults(c cell, change Change) (found []string) {
 		rule(c.failover || now.Class == "" && now.Reason == ReasonRedriven && !now.InDoubt(), "redriven, and in doubt")
 		rule(!c.failover || now.InDoubt() || now.Reason == ReasonRiskTaken, "it may have been sent, and is not in doubt")
 		rule(now.Provider == was.Provider && now.Fingerprint == was.Fingerprint ||
-			now.Provider == c.rules.Channel.Provider && (now.Fingerprint == "" || c.failover && now.Fingerprint == c.rules.Channel.Fingerprint), "it goes to a provider that its channel does not have")
+			now.Provider == c.rules.ChannelRoute.Provider && (now.Fingerprint == "" || c.failover && now.Fingerprint == c.rules.ChannelRoute.Fingerprint), "it goes to a provider that its channel does not have")
 	case "close", "discard":
 		rule(was.State == Dead && now.State == Dropped, "an entry that is no dead letter was closed")
 	case "erase":

@@ -30,7 +30,7 @@ func (c cell) String() string {
 	e := c.found
 	return fmt.Sprintf("%s on %s (owner %s, doubt %t, cancel %t, spent %d, deadline in %v, lease expirations %d) under %s/%s, bound %q, slot %t",
 		c.op, e.State, e.Owner, e.InDoubt(), e.CancelRequested, e.BudgetUsed, e.Deadline.Sub(noon()), e.LeaseExpirations,
-		c.rules.Bound.Contract.Kind, c.rules.OnUnknown, c.rules.Bound.Fingerprint, c.facts.Slot.Held)
+		c.rules.BoundRoute.Contract.Kind, c.rules.OnUnknown, c.rules.BoundRoute.Fingerprint, c.facts.Slot.Held)
 }
 
 // cross calls each for every combination of one change per axis.
@@ -67,7 +67,7 @@ func asRuled(r *Rules) {}
 
 func axes() [][]func(*Entry, *Rules) {
 	kind := func(k ContractKind) func(*Rules) {
-		return func(r *Rules) { r.Bound, r.Channel = route(k), route(k) }
+		return func(r *Rules) { r.BoundRoute, r.ChannelRoute = route(k), route(k) }
 	}
 	return [][]func(*Entry, *Rules){
 		onEntry(asIs, markDoubt(time.Minute), markDoubt(window)),
@@ -124,9 +124,9 @@ func TestTransitions_WholeMatrixKeepsTheInvariants(t *testing.T) {
 func everyOperation(e Entry, r Rules, check func(cell, Change)) {
 	for _, origin := range []Origin{OriginPush, OriginAPI, OriginWorker} {
 		for _, slot := range []Slot{
-			{Provider: r.Channel.Provider, Held: true},
-			{Provider: r.Bound.Provider, Held: true},
-			{Provider: r.Channel.Provider, Reason: ReasonGateClosed, Wait: time.Minute},
+			{Provider: r.ChannelRoute.Provider, Held: true},
+			{Provider: r.BoundRoute.Provider, Held: true},
+			{Provider: r.ChannelRoute.Provider, Reason: ReasonGateClosed, Wait: time.Minute},
 		} {
 			f := Facts{Holder: "mine", Wait: 5 * time.Second, Slot: slot}
 			if !e.Deadline.IsZero() && !noon().Before(e.Deadline) {
@@ -188,7 +188,7 @@ func faults(c cell, change Change) (found []string) {
 	rule(was.InDoubt() || !now.InDoubt() || now.DoubtSince.Equal(doubtFrom), "the doubt does not start with its lease")
 	rule(was.InDoubt() || !now.InDoubt() || expires || c.op == "settle unknown" || c.failover, "doubt without a cause")
 	rule(!risk || c.rules.OnUnknown == Resend && !was.CancelRequested && now.BudgetUsed < attempts, "a risk against the policy")
-	rule(!risk || c.lookup || !was.InDoubt() && c.rules.Bound.Contract.Kind == ContractBlind, "a risk that another contract forbids")
+	rule(!risk || c.lookup || !was.InDoubt() && c.rules.BoundRoute.Contract.Kind == ContractBlind, "a risk that another contract forbids")
 	rule(!was.InDoubt() || now.State != Dead && now.State != Dropped || resolved, "in doubt, and ended")
 
 	// Sending.
@@ -198,7 +198,7 @@ func faults(c cell, change Change) (found []string) {
 	rule(!claims || was.Deadline.IsZero() || noon().Before(was.Deadline), "claimed past the deadline")
 	rule(!claims || c.facts.Slot.Held && c.facts.Slot.Provider == now.Provider, "claimed without a slot")
 	rule(!claims || !was.InDoubt() || now.Provider == was.Provider && now.Fingerprint == was.Fingerprint &&
-		c.rules.Bound.Fingerprint == was.Fingerprint && c.rules.Bound.Contract.Kind == ContractIdempotent &&
+		c.rules.BoundRoute.Fingerprint == was.Fingerprint && c.rules.BoundRoute.Contract.Kind == ContractIdempotent &&
 		noon().Before(was.DoubtSince.Add(window-margin)), "a repeat that is not harmless")
 	rule(was.State != Sending || now.State != Sending || now.Holder == was.Holder && now.LeaseUntil == was.LeaseUntil, "a lease that has not expired changed")
 
@@ -221,8 +221,8 @@ func faults(c cell, change Change) (found []string) {
 	rule(!waits || !wake.Before(due), "its wake is before its due")
 	rule(!waits || now.Owner != OwnerLedger || wake.Equal(due), "the ledger's, but its wake is not its due")
 	rule(!waits || !settles || now.BudgetUsed < attempts, "waits with its budget spent")
-	rule(!waits || !now.InDoubt() || !settles || c.rules.Bound.Provider == "" ||
-		c.rules.Bound.Contract.Kind != ContractIdempotent || due.Before(now.DoubtSince.Add(window-margin)), "waits past its window")
+	rule(!waits || !now.InDoubt() || !settles || c.rules.BoundRoute.Provider == "" ||
+		c.rules.BoundRoute.Contract.Kind != ContractIdempotent || due.Before(now.DoubtSince.Add(window-margin)), "waits past its window")
 
 	// Counts.
 	called := settles && c.calls != ResultNotCalled
@@ -245,8 +245,8 @@ func (c cell) wantDeadline() time.Time {
 
 // assumes reports whether the type's policy lets an unknown call count as sent.
 func assumes(c cell) bool {
-	return !c.failover && c.rules.OnUnknown == AssumeSent && c.rules.Bound.Contract.Kind == ContractBlind &&
-		c.rules.Bound.Fingerprint == c.found.Fingerprint && !c.found.CancelRequested
+	return !c.failover && c.rules.OnUnknown == AssumeSent && c.rules.BoundRoute.Contract.Kind == ContractBlind &&
+		c.rules.BoundRoute.Fingerprint == c.found.Fingerprint && !c.found.CancelRequested
 }
 
 func count(b bool) int {

@@ -15,7 +15,7 @@ const (
 	ResultCredentials               // our credentials or our setup are wrong; proven unsent
 	ResultThrottled                 // not processed, retry later; proven unsent
 	ResultUnreachable               // proven unsent, or a refusal that the provider documents as temporary
-	ResultNotCalled                 // nothing was dialled, because the time for it had passed
+	ResultNotCalled                 // nothing was dialled: the time for it had passed, or the message could not be read
 )
 
 var resultWords = [...]string{
@@ -60,7 +60,7 @@ type Outcome struct {
 	Code       string        // the provider's own machine code
 	RequestID  string        // the provider's id for the request
 	RetryAfter time.Duration // as the provider gave it, not yet clamped; 0 if it gave none
-	Cause      string        // what happened, from a closed set of our words: "timeout", "reset", "status", …
+	Cause      string        // what happened, in one of our words ("timeout", "reset", "status", …); of a dead-lettered delivery, the queue
 }
 
 // ContractKind is what a provider guarantees about repeats.
@@ -91,7 +91,7 @@ type Contract struct {
 	Window time.Duration // how long an idempotent provider remembers a key
 }
 
-// OnUnknown is a type's policy for an unknown outcome at a blind provider.
+// OnUnknown is a type's policy for an unknown outcome at a blind provider, and after the last lookup of another one.
 type OnUnknown string
 
 // The policies for an unknown outcome.

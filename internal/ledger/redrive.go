@@ -71,8 +71,8 @@ func RedriveEntry(e Entry, rr RedriveRules, r Rules, now time.Time) (Change, Ski
 		step := withDatabaseChanged(updateStep(next, rr.event()))
 		return step.Change, ""
 	}
-	if next.Provider != r.Channel.Provider {
-		next.Provider, next.Fingerprint = r.Channel.Provider, ""
+	if next.Provider != r.ChannelRoute.Provider {
+		next.Provider, next.Fingerprint = r.ChannelRoute.Provider, ""
 	}
 	wait := next.NotBefore.Sub(now) // not positive if it was due before it became dead
 	if next = schedule(next, wait, ReasonRedriven, r, now); next.State == Dropped {
@@ -98,7 +98,7 @@ func (rr RedriveRules) skipReason(e Entry, r Rules) SkipReason {
 		return SkipRefused
 	case e.Class == ClassMalformed:
 		return SkipMalformed // it is parsed again, not sent: see Reparse
-	case r.Channel.Provider == "":
+	case r.ChannelRoute.Provider == "":
 		return SkipUnroutable
 	}
 	return ""

@@ -32,7 +32,7 @@ func TestRedriveEntry_DoubtOfABrokerDeadLetterStartsBeforeTheFailover(t *testing
 
 // It may have been sent while its channel had a provider.
 func TestRedriveEntry_UnroutableSinceTheFailoverIsInDoubt(t *testing.T) {
-	e := stored(Decide(Entry{}, published(2*time.Minute), ready(), rules(ContractBlind, afterFailover, func(r *Rules) { r.Channel = Route{} }), noon()).Change, noon())
+	e := stored(Decide(Entry{}, published(2*time.Minute), ready(), rules(ContractBlind, afterFailover, func(r *Rules) { r.ChannelRoute = Route{} }), noon()).Change, noon())
 	next := mustRedrive(t, e, redriveRules(e), rules(ContractBlind, afterFailover)).Entry
 	if !next.InDoubt() {
 		t.Errorf("%s, %s: no doubt", next.State, next.Reason)
@@ -52,7 +52,7 @@ func TestEntry_CodeIsClearedWithItsFailure(t *testing.T) {
 		t.Errorf("redriven at %q, class %q, code %q", next.Provider, next.Class, next.Code)
 	}
 	w := entry(Waiting, func(e *Entry) { e.Code = "rate" })
-	if next := Decide(w, trigger(OriginPush), ready(), rules(ContractBlind, func(r *Rules) { r.Channel = Route{} }), noon()).Change.Entry; next.Code != "" {
+	if next := Decide(w, trigger(OriginPush), ready(), rules(ContractBlind, func(r *Rules) { r.ChannelRoute = Route{} }), noon()).Change.Entry; next.Code != "" {
 		t.Errorf("dead of %q, code %q", next.Class, next.Code)
 	}
 	l := entry(Sending, leaseExpired, func(e *Entry) { e.Code = "rate" })
@@ -71,7 +71,7 @@ func TestDecide_ReparsedMessageClaimsNothing(t *testing.T) {
 // The lost redrive may have gone to the provider that its channel had then.
 func TestRedriveEntry_NoRepeatAfterAFailoverIfTheChannelMoved(t *testing.T) {
 	second := func(r *Rules) {
-		r.Channel = Route{Provider: "second", Fingerprint: "second/1", Contract: Contract{Kind: ContractIdempotent, Window: window}}
+		r.ChannelRoute = Route{Provider: "second", Fingerprint: "second/1", Contract: Contract{Kind: ContractIdempotent, Window: window}}
 	}
 	found := entry(Dead, deadFor(2*time.Minute))
 	if next := mustRedrive(t, found, redriveRules(found), rules(ContractIdempotent, afterFailover, second)).Entry; next.State == Waiting {

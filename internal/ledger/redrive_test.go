@@ -62,7 +62,7 @@ func undated(ago time.Duration) func(*Entry) {
 
 func redriven(n int) func(*Entry) { return func(e *Entry) { e.Redrives = n } }
 
-func otherProvider(r *Rules) { r.Channel = Route{Provider: "second", Fingerprint: "second/1"} }
+func otherProvider(r *Rules) { r.ChannelRoute = Route{Provider: "second", Fingerprint: "second/1"} }
 
 func mustRedrive(t *testing.T, e Entry, rr RedriveRules, r Rules) Change {
 	t.Helper()
@@ -147,7 +147,7 @@ func TestRedriveEntry_EverySkipReason(t *testing.T) {
 		"granted what has passed":            {dead, redriveRules(dead, withDeadline(-time.Second)), r, SkipExpired},
 		"before the cut-over":                {dead, redriveRules(dead, admission(cutOff)), r, SkipRefused},
 		"refused permanently":                {dead, redriveRules(dead, admission(tooFar)), r, SkipRefused},
-		"no provider":                        {dead, redriveRules(dead), rules(ContractBlind, func(r *Rules) { r.Channel = Route{} }), SkipUnroutable},
+		"no provider":                        {dead, redriveRules(dead), rules(ContractBlind, func(r *Rules) { r.ChannelRoute = Route{} }), SkipUnroutable},
 		"its provider gone, another instead": {dead, redriveRules(dead), rules(ContractBlind, boundGone), ""},
 	} {
 		change, skip := RedriveEntry(row.found, row.rr, row.rules, noon())
@@ -221,7 +221,7 @@ func TestRedriveEntry_GoesToTheChannelsProvider(t *testing.T) {
 		f := ready()
 		f.Slot.Provider = row.provider
 		claimed := Decide(e, trigger(OriginWorker), f, row.rules, noon()).Change
-		if claimed.Entry.State != Sending || claimed.Event != nil || claimed.Entry.Fingerprint != row.rules.Channel.Fingerprint {
+		if claimed.Entry.State != Sending || claimed.Event != nil || claimed.Entry.Fingerprint != row.rules.ChannelRoute.Fingerprint {
 			t.Errorf("%s: then %s at %q, recorded as %+v", name, claimed.Entry.State, claimed.Entry.Fingerprint, claimed.Event)
 		}
 	}
@@ -260,7 +260,7 @@ func TestRedriveEntry_DeadBeforeAFailoverComesBackInDoubt(t *testing.T) {
 			if ev := change.Event; ev.Origin != OriginRedrive || ev.Source != "ada" || ev.MessageID != "rd-1" || ev.State != e.State {
 				t.Errorf("%s: recorded as %+v", name, ev)
 			}
-			if scheduled := e.NextLookup == In(lookupSchedule()[0]); scheduled != (row.rules.Bound.Contract.Kind == ContractLookup) {
+			if scheduled := e.NextLookup == In(lookupSchedule()[0]); scheduled != (row.rules.BoundRoute.Contract.Kind == ContractLookup) {
 				t.Errorf("%s: next lookup at %v", name, e.NextLookup)
 			}
 			if e.State == Waiting && e.InDoubt() { // then it is repeated at the same provider, or not at all

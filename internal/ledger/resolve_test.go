@@ -58,12 +58,12 @@ func TestResolve_NotSentIsSentAgain(t *testing.T) {
 		e := entry(Unknown, budgetUsed(attempts), markDoubt(window))
 		e = stored(mustResolve(t, e, verdict(VerdictNotSent, e)), noon())
 		f := ready()
-		f.Slot.Provider = r.Channel.Provider
+		f.Slot.Provider = r.ChannelRoute.Provider
 		for passes := 0; passes < 2 && e.State == Waiting; passes++ { // it may have to be reassigned to another provider first
 			e = stored(Decide(e, trigger(OriginWorker), f, r, noon()).Change, noon())
 		}
-		if e.State != Sending || e.Provider != r.Channel.Provider {
-			t.Errorf("%s, bound %q: %s, %s at %q", r.Bound.Contract.Kind, r.Bound.Fingerprint, e.State, e.Reason, e.Provider)
+		if e.State != Sending || e.Provider != r.ChannelRoute.Provider {
+			t.Errorf("%s, bound %q: %s, %s at %q", r.BoundRoute.Contract.Kind, r.BoundRoute.Fingerprint, e.State, e.Reason, e.Provider)
 		}
 	}
 }

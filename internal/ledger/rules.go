@@ -4,11 +4,11 @@ import "time"
 
 // Rules are the configuration that applies to one entry, gathered for one decision.
 type Rules struct {
-	Lease     time.Duration // how long a holder may work on a claim
-	Margin    time.Duration // safety margin at the end of leases and windows
-	Channel   Route         // the provider that the entry's channel has now
-	Bound     Route         // the provider that the entry is bound to, as configured now
-	OnUnknown OnUnknown
+	Lease        time.Duration // how long a holder may work on a claim
+	Margin       time.Duration // safety margin at the end of leases and windows
+	ChannelRoute Route         // the provider that the entry's channel has now
+	BoundRoute   Route         // the provider that the entry is bound to, as configured now
+	OnUnknown    OnUnknown
 
 	MaxAttempts         int
 	MaxLeaseExpirations int
@@ -52,7 +52,7 @@ type Facts struct {
 	Relevance Relevance
 	Slot      Slot
 	Wait      time.Duration // how long to wait where no attempt was made
-	Counted   bool          // the task has written, so the entry's deliveries include this one
+	Wrote     bool          // the task has written, so the entry's deliveries include this one
 	Holder    string        // a token never used before
 }
 
@@ -78,24 +78,24 @@ type Trigger struct {
 func (r Rules) route(e Entry, now time.Time) (Route, Reason) {
 	if !e.InDoubt() {
 		switch riskTaken := e.Fingerprint != "" && e.Class == ClassUnknown; {
-		case riskTaken && r.Bound.Provider == "":
+		case riskTaken && r.BoundRoute.Provider == "":
 			return Route{}, ReasonProviderGone
 		case riskTaken:
-			return r.Bound, ""
-		case r.Channel.Provider == "":
+			return r.BoundRoute, ""
+		case r.ChannelRoute.Provider == "":
 			return Route{}, ReasonUnroutable
 		}
-		return r.Channel, ""
+		return r.ChannelRoute, ""
 	}
 	switch {
-	case r.Bound.Provider == "":
+	case r.BoundRoute.Provider == "":
 		return Route{}, ReasonProviderGone
-	case r.Bound.Fingerprint != e.Fingerprint, r.Bound.Contract.Kind != ContractIdempotent:
+	case r.BoundRoute.Fingerprint != e.Fingerprint, r.BoundRoute.Contract.Kind != ContractIdempotent:
 		return Route{}, ReasonProviderChange
-	case !now.Before(windowEnd(e, r.Bound.Contract, r.Margin)):
+	case !now.Before(windowEnd(e, r.BoundRoute.Contract, r.Margin)):
 		return Route{}, ReasonWindowEnded
 	}
-	return r.Bound, ""
+	return r.BoundRoute, ""
 }
 
 // windowEnd is when a repeat stops being harmless, by the ledger's clock. It counts from the start of the doubt,
@@ -115,7 +115,7 @@ func CallBudget(e Entry, timeout time.Duration, r Rules, now time.Time) time.Dur
 		budget = min(budget, e.Deadline.Sub(now))
 	}
 	if e.InDoubt() {
-		budget = min(budget, windowEnd(e, r.Bound.Contract, r.Margin).Sub(now))
+		budget = min(budget, windowEnd(e, r.BoundRoute.Contract, r.Margin).Sub(now))
 	}
 	return budget
 }

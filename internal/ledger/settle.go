@@ -109,16 +109,16 @@ func settleUnproven(e Entry, started time.Time, reason Reason, wait time.Duratio
 	switch {
 	case e.CancelRequested:
 		return markUnknown(e, ReasonCancelled, r)
-	case e.BudgetUsed >= r.MaxAttempts && r.Bound.Contract.Kind == ContractIdempotent, e.BudgetUsed >= r.MaxAttempts && r.Bound.Provider == "":
+	case e.BudgetUsed >= r.MaxAttempts && r.BoundRoute.Contract.Kind == ContractIdempotent, e.BudgetUsed >= r.MaxAttempts && r.BoundRoute.Provider == "":
 		return markUnknown(e, ReasonBudgetSpent, r)
-	case r.Bound.Provider == "":
+	case r.BoundRoute.Provider == "":
 		// The provider, and its contract, is not configured now; it may be again before the deadline.
 		return schedule(e, r.Lease, ReasonProviderGone, r, now)
-	case r.Bound.Fingerprint != e.Fingerprint:
+	case r.BoundRoute.Fingerprint != e.Fingerprint:
 		return markUnknown(e, ReasonProviderChange, r)
-	case r.Bound.Contract.Kind == ContractIdempotent:
+	case r.BoundRoute.Contract.Kind == ContractIdempotent:
 		return repeatInWindow(e, wait, ReasonRepeatable, r, now)
-	case r.Bound.Contract.Kind == ContractLookup:
+	case r.BoundRoute.Contract.Kind == ContractLookup:
 		return markUnknown(e, reason, r)
 	case r.OnUnknown == AssumeSent:
 		e = clearClaim(e)
@@ -139,7 +139,7 @@ func settleUnproven(e Entry, started time.Time, reason Reason, wait time.Duratio
 
 // repeatInWindow schedules a repeat in doubt, if it falls inside the contract's window.
 func repeatInWindow(e Entry, wait time.Duration, reason Reason, r Rules, now time.Time) Entry {
-	if r.Bound.Contract.Kind == ContractIdempotent && !now.Add(wait).Before(windowEnd(e, r.Bound.Contract, r.Margin)) {
+	if r.BoundRoute.Contract.Kind == ContractIdempotent && !now.Add(wait).Before(windowEnd(e, r.BoundRoute.Contract, r.Margin)) {
 		return markUnknown(e, ReasonWindowEnded, r)
 	}
 	return schedule(e, wait, reason, r, now)

@@ -53,7 +53,7 @@ type plan struct {
 
 func (p plan) rules(e Entry) Rules {
 	return Rules{
-		Lease: lease, Margin: margin, Channel: p.routes[p.channel], Bound: p.routes[e.Provider],
+		Lease: lease, Margin: margin, ChannelRoute: p.routes[p.channel], BoundRoute: p.routes[e.Provider],
 		OnUnknown: p.onUnknown, MaxAttempts: attempts, MaxLeaseExpirations: maxExpirations,
 		RetriesBy: OwnerBroker, TakeoverAfter: takeover, LookupSchedule: lookupSchedule(),
 	}
@@ -298,8 +298,8 @@ func (s *scenario) call(tk *task) {
 		tk.attempt.Outcome.Result = ResultNotCalled
 		return
 	}
-	s.checkCall(tk, rules.Bound)
-	c := call{step: s.n, at: s.now, route: rules.Bound}
+	s.checkCall(tk, rules.BoundRoute)
+	c := call{step: s.n, at: s.now, route: rules.BoundRoute}
 	actual := pick(s, ResultAccepted, ResultAccepted, ResultAccepted, ResultRefused, ResultGone,
 		ResultCredentials, ResultThrottled, ResultThrottled, ResultUnreachable, ResultUnreachable)
 	if s.chance(s.refuseChance) {

@@ -124,8 +124,8 @@ func (t *callTrace) clientTrace() *httptrace.ClientTrace {
 	}
 }
 
-// cause returns the cause of a failure. If no connection was obtained, the last step reached says more than the
-// error.
+// cause returns the cause of a failure. If no connection was obtained, the last step reached is more informative
+// than the error.
 func (t *callTrace) cause(ctx context.Context, err error) string {
 	cause := CauseOf(ctx, err)
 	if t.connections.Load() > 0 {

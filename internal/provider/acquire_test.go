@@ -18,7 +18,7 @@ func TestGate_ConcurrentCredentialFailuresCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
 		replicas := []*provider.Pool{
-			newPool(t, g, provider.Limits{Concurrency: 10}), newPool(t, g, provider.Limits{Concurrency: 10}),
+			newPool(t, g, provider.LimitedProvider{Concurrency: 10}), newPool(t, g, provider.LimitedProvider{Concurrency: 10}),
 		}
 		var releases []release
 		for i := range 20 {
@@ -42,7 +42,7 @@ func TestGate_ConcurrentCredentialFailuresCountOnce(t *testing.T) {
 func TestGate_ClosedOnAllReplicasAndProbedByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		a, b := newPool(t, g, provider.Limits{Concurrency: 9}), newPool(t, g, provider.Limits{Concurrency: 9})
+		a, b := newPool(t, g, provider.LimitedProvider{Concurrency: 9}), newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		if closed := mustAcquire(t, a)(outcome(ledger.ResultCredentials), 0); closed != time.Minute {
 			t.Fatalf("closed for %v", closed)
 		}
@@ -95,7 +95,7 @@ func TestGate_ClosedOnAllReplicasAndProbedByOne(t *testing.T) {
 
 func TestGate_ProbeWithoutCallLetsNextProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, &memoryGates{}, provider.Limits{Concurrency: 9})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Concurrency: 9})
 		mustAcquire(t, p)(outcome(ledger.ResultCredentials), 0)
 		time.Sleep(time.Minute)
 		probe := mustAcquire(t, p)
@@ -114,7 +114,7 @@ func TestGate_ProbeWithoutCallLetsNextProbe(t *testing.T) {
 
 func TestGate_UnansweredProbeIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, &memoryGates{}, provider.Limits{Concurrency: 9})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Concurrency: 9})
 		mustAcquire(t, p)(outcome(ledger.ResultCredentials), 0)
 		time.Sleep(time.Minute)
 		if closed := mustAcquire(t, p)(outcome(ledger.ResultUnknown), 0); closed != 30*time.Second {
@@ -128,7 +128,7 @@ func TestGate_UnansweredProbeIsFollowedByAnother(t *testing.T) {
 func TestGate_ThrottlingClosesForThePolicysWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		a, b := newPool(t, g, provider.Limits{Concurrency: 9}), newPool(t, g, provider.Limits{Concurrency: 9})
+		a, b := newPool(t, g, provider.LimitedProvider{Concurrency: 9}), newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		one, two := mustAcquire(t, a), mustAcquire(t, a)
 		if closed := one(outcome(ledger.ResultThrottled), 7*time.Second); closed != 7*time.Second {
 			t.Errorf("closed for %v", closed)
@@ -147,7 +147,7 @@ func TestGate_ThrottlingClosesForThePolicysWait(t *testing.T) {
 
 func TestGate_ClosesAfterFiveConsecutiveUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, &memoryGates{}, provider.Limits{Concurrency: 9})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Concurrency: 9})
 		for range 4 {
 			if closed := mustAcquire(t, p)(outcome(ledger.ResultUnreachable), 0); closed != 0 {
 				t.Fatal("closed too early")
@@ -167,8 +167,8 @@ func TestGate_ClosesAfterFiveConsecutiveUnreachable(t *testing.T) {
 func TestGate_FailedWriteClosesLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p := newPool(t, g, provider.Limits{Concurrency: 9})
-		other := newPool(t, g, provider.Limits{Concurrency: 9})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
+		other := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		first := mustAcquire(t, p)
 		g.err = errors.New("down")
 		if closed := first(outcome(ledger.ResultCredentials), 0); closed != time.Minute {
@@ -203,7 +203,7 @@ func TestGate_FailedWriteClosesLocally(t *testing.T) {
 func TestGate_LocallyClosedIsOpenedByOperatorNotByRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p := newPool(t, g, provider.Limits{Concurrency: 9})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		mustAcquire(t, p)(outcome(ledger.ResultThrottled), time.Second) // now the store has the gate
 		time.Sleep(time.Second)
 		first := mustAcquire(t, p)
@@ -225,7 +225,7 @@ func TestGate_LocallyClosedIsOpenedByOperatorNotByRefresh(t *testing.T) {
 func TestGate_OperatorChangeIsSeenWithinRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p := newPool(t, g, provider.Limits{Concurrency: 9})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { p.Run(ctx) })
@@ -253,7 +253,7 @@ func TestGate_OperatorChangeIsSeenWithinRefresh(t *testing.T) {
 func TestGate_RestoredStoreIsAdoptedAfterStaleWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p := newPool(t, g, provider.Limits{Concurrency: 9})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		mustAcquire(t, p)(outcome(ledger.ResultThrottled), time.Second)
 		time.Sleep(time.Second)
 		g.stored = nil
@@ -268,7 +268,7 @@ func TestGate_ClosedUntilStoredGatesAreRead(t *testing.T) {
 		g := &memoryGates{stored: map[string]ledger.Gate{
 			"mail": {Provider: "mail", Version: 3, Failures: 1, ClosedUntil: ledger.At(time.Now().Add(clockAhead + time.Minute))},
 		}, err: errors.New("the database is down")}
-		p := newPool(t, g, provider.Limits{Concurrency: 4})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 4})
 		if free := p.Free("mail"); free != 0 {
 			t.Errorf("%d free before the gates were read", free)
 		}
@@ -286,7 +286,7 @@ func TestGate_ChangeIsReported(t *testing.T) {
 		p, err := provider.NewPool(&memoryGates{}, provider.Options{
 			Rules:        ledger.DefaultGateRules(30 * time.Second),
 			OnGateChange: func(g ledger.Gate) { changes = append(changes, !g.ClosedUntil.IsZero()) },
-		}, provider.Limits{Provider: &stub{name: "mail"}, Concurrency: 4})
+		}, provider.LimitedProvider{Provider: &stub{name: "mail"}, Concurrency: 4})
 		if err != nil {
 			t.Fatal(err)
 		}

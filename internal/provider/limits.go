@@ -11,8 +11,8 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Limits is a provider with the limits that apply to it on this replica.
-type Limits struct {
+// LimitedProvider is a provider with the limits that apply to it on this replica.
+type LimitedProvider struct {
 	Provider    Provider
 	Timeout     time.Duration // per call
 	Rate        float64       // calls per second; 0 for no limit
@@ -21,7 +21,7 @@ type Limits struct {
 
 // member is a provider of a [Pool] with its runtime state: slots is a semaphore, mu guards the fields below it.
 type member struct {
-	Limits
+	LimitedProvider
 	route   ledger.Route
 	slots   chan struct{}
 	limiter *rate.Limiter
@@ -32,7 +32,7 @@ type member struct {
 	unreachable int         // consecutive unreachable calls
 }
 
-func newMember(l Limits) *member {
+func newMember(l LimitedProvider) *member {
 	l.Concurrency = max(l.Concurrency, 1)
 	limit, burst := rate.Inf, 0
 	if l.Rate > 0 {
@@ -42,7 +42,7 @@ func newMember(l Limits) *member {
 	}
 	route := l.Provider.Route()
 	return &member{
-		Limits: l, route: route,
+		LimitedProvider: l, route: route,
 		slots:   make(chan struct{}, l.Concurrency),
 		limiter: rate.NewLimiter(limit, burst),
 		gate:    ledger.Gate{Provider: route.Provider},

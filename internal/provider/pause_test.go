@@ -13,7 +13,7 @@ import (
 func TestPause_StopsCallsUntilResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p, other := newPool(t, g, provider.Limits{Concurrency: 9}), newPool(t, g, provider.Limits{Concurrency: 9})
+		p, other := newPool(t, g, provider.LimitedProvider{Concurrency: 9}), newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		release := mustAcquire(t, p)
 		audit := ledger.AuditEvent{Actor: "ada", Role: "operator", Reason: "requested by the provider"}
 		stored, err := p.Pause(t.Context(), "mail", audit)
@@ -52,7 +52,7 @@ func TestPause_StopsCallsUntilResumed(t *testing.T) {
 func TestResume_OpensGateClosedByCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p := newPool(t, g, provider.Limits{Concurrency: 9})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		mustAcquire(t, p)(outcome(ledger.ResultCredentials), 0)
 		expectClosed(t, p, time.Minute)
 		if _, err := p.Resume(t.Context(), "mail", ledger.AuditEvent{Actor: "ada"}); err != nil {
@@ -66,7 +66,7 @@ func TestResume_OpensGateClosedByCalls(t *testing.T) {
 func TestPause_FailedWriteChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}
-		p := newPool(t, g, provider.Limits{Concurrency: 9})
+		p := newPool(t, g, provider.LimitedProvider{Concurrency: 9})
 		g.err = errors.New("down")
 		if _, err := p.Pause(t.Context(), "mail", ledger.AuditEvent{Actor: "ada"}); err == nil {
 			t.Error("the pause succeeded")

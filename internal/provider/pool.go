@@ -50,7 +50,7 @@ type clockOffset struct{ ledger, local time.Time }
 
 // NewPool returns a pool of the given providers, by the names of their routes. It fails if two providers have the
 // same name, or one has none.
-func NewPool(gates Gates, o Options, limits ...Limits) (*Pool, error) {
+func NewPool(gates Gates, o Options, limits ...LimitedProvider) (*Pool, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}

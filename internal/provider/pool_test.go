@@ -94,7 +94,7 @@ func (s *lookupStub) Lookup(ctx context.Context, sendKey string) (ledger.LookupR
 	return ledger.LookupFound, ledger.Outcome{Receipt: "of " + sendKey}
 }
 
-func newPool(t *testing.T, g *memoryGates, limits provider.Limits) *provider.Pool {
+func newPool(t *testing.T, g *memoryGates, limits provider.LimitedProvider) *provider.Pool {
 	t.Helper()
 	if limits.Provider == nil {
 		limits.Provider = &stub{name: "mail"}
@@ -148,9 +148,9 @@ func refresh(t *testing.T, p *provider.Pool) {
 
 func TestNewPool_NamesMustBeUniqueAndNotEmpty(t *testing.T) {
 	for _, names := range [][]string{{""}, {"a", "a"}} {
-		var limits []provider.Limits
+		var limits []provider.LimitedProvider
 		for _, name := range names {
-			limits = append(limits, provider.Limits{Provider: &stub{name: name}})
+			limits = append(limits, provider.LimitedProvider{Provider: &stub{name: name}})
 		}
 		if _, err := provider.NewPool(&memoryGates{}, provider.Options{}, limits...); err == nil {
 			t.Errorf("%q: accepted", names)
@@ -159,7 +159,7 @@ func TestNewPool_NamesMustBeUniqueAndNotEmpty(t *testing.T) {
 }
 
 func TestPool_UnconfiguredProviderIsNeverCalled(t *testing.T) {
-	p := newPool(t, &memoryGates{}, provider.Limits{Timeout: time.Second})
+	p := newPool(t, &memoryGates{}, provider.LimitedProvider{Timeout: time.Second})
 	if p.Route("other") != (ledger.Route{}) || p.Timeout("other") != 0 || p.Free("other") != 0 {
 		t.Error("an unconfigured provider is known")
 	}
@@ -176,7 +176,7 @@ func TestPool_UnconfiguredProviderIsNeverCalled(t *testing.T) {
 
 func TestPoolSend_ExpiredContextMakesNoCall(t *testing.T) {
 	s := &stub{name: "mail"}
-	p := newPool(t, &memoryGates{}, provider.Limits{Provider: s})
+	p := newPool(t, &memoryGates{}, provider.LimitedProvider{Provider: s})
 	ctx, cancel := context.WithCancel(t.Context())
 	if o := p.Send(ctx, "mail", ledger.Shipment{}); o.Result != ledger.ResultAccepted {
 		t.Errorf("before the context ended: %+v", o)
@@ -191,7 +191,7 @@ func TestPoolSend_CodeContainingRecipientIsDropped(t *testing.T) {
 	for code, want := range map[string]string{
 		"no such user: Ada@Example.org": "", "550 5.1.1": "550 5.1.1", "": "",
 	} {
-		p := newPool(t, &memoryGates{}, provider.Limits{Provider: &stub{name: "mail", code: code}, Concurrency: 1})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Provider: &stub{name: "mail", code: code}, Concurrency: 1})
 		o := p.Send(t.Context(), "mail", ledger.Shipment{Recipient: "ada@example.org"})
 		if o.Code != want || o.RequestID != want || o.Result != ledger.ResultAccepted {
 			t.Errorf("%q: %+v", code, o)
@@ -204,7 +204,7 @@ func TestPoolSend_CodeContainingRecipientIsDropped(t *testing.T) {
 
 func TestPoolAcquire_CallsInFlightStayWithinConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, &memoryGates{}, provider.Limits{Concurrency: 2})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Concurrency: 2})
 		first, second := mustAcquire(t, p), mustAcquire(t, p)
 		if got := p.Status()[0]; p.Free("mail") != 0 || got.InFlight != 2 || got.Capacity != 2 || !got.GateStatus.Open {
 			t.Errorf("free %d, status %+v", p.Free("mail"), got)
@@ -235,7 +235,7 @@ func TestPoolAcquire_CallsInFlightStayWithinConcurrency(t *testing.T) {
 
 func TestPoolAcquire_CallsStartWithinRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, &memoryGates{}, provider.Limits{Rate: 50, Concurrency: 1000})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Rate: 50, Concurrency: 1000})
 		start := time.Now()
 		var starts []time.Duration
 		for time.Since(start) < 4*time.Second {
@@ -257,7 +257,7 @@ func TestPoolAcquire_CallsStartWithinRate(t *testing.T) {
 
 func TestPoolAcquire_ReturnsWaitForNextToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, &memoryGates{}, provider.Limits{Rate: 0.1, Concurrency: 5})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Rate: 0.1, Concurrency: 5})
 		mustAcquire(t, p)
 		start := time.Now()
 		slot, _ := acquire(p)
@@ -274,7 +274,7 @@ func TestPoolAcquire_ReturnsWaitForNextToken(t *testing.T) {
 
 func TestPoolLookup_IgnoresConcurrencyAndGate(t *testing.T) {
 	s := &lookupStub{stub: stub{name: "mail"}}
-	p := newPool(t, &memoryGates{}, provider.Limits{Provider: s, Timeout: time.Second, Concurrency: 1})
+	p := newPool(t, &memoryGates{}, provider.LimitedProvider{Provider: s, Timeout: time.Second, Concurrency: 1})
 	done := mustAcquire(t, p)
 	for _, when := range []string{"full", "closed"} {
 		result, o := p.Lookup(t.Context(), "mail", "k-1")
@@ -299,7 +299,7 @@ func TestPoolLookup_IgnoresConcurrencyAndGate(t *testing.T) {
 func TestPoolLookup_EndsWithTimeoutOrContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &lookupStub{stub: stub{name: "mail"}, silent: true}
-		p := newPool(t, &memoryGates{}, provider.Limits{Provider: s, Timeout: 10 * time.Second})
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Provider: s, Timeout: 10 * time.Second})
 		for limit, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second, time.Second: time.Second} {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			start := time.Now()
@@ -316,7 +316,7 @@ func TestPoolLookup_EndsWithTimeoutOrContext(t *testing.T) {
 }
 
 func TestPoolLookup_UnsupportedIsUnanswered(t *testing.T) {
-	p := newPool(t, &memoryGates{}, provider.Limits{Timeout: time.Second})
+	p := newPool(t, &memoryGates{}, provider.LimitedProvider{Timeout: time.Second})
 	for name, cause := range map[string]string{"mail": "lookup_unsupported", "other": "not_configured"} {
 		if result, o := p.Lookup(t.Context(), name, "k-1"); result != ledger.LookupUnanswered || o != (ledger.Outcome{Cause: cause}) {
 			t.Errorf("%s: %v %+v", name, result, o)

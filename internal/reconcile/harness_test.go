@@ -142,7 +142,7 @@ func (h *harness) Rules(e ledger.Entry) ledger.Rules {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return ledger.Rules{
-		Lease: lease, Margin: lease / 10, Channel: h.routes["idempotent"], Bound: h.routes[e.Provider],
+		Lease: lease, Margin: lease / 10, ChannelRoute: h.routes["idempotent"], BoundRoute: h.routes[e.Provider],
 		OnUnknown: h.onUnknown, MaxAttempts: 3, MaxLeaseExpirations: 5, LookupSchedule: lookupSchedule(),
 	}
 }

@@ -97,7 +97,7 @@ func (rc *Reconciler) belongsTo(ctx context.Context, e ledger.Entry, event ledge
 	}
 	belongs := e.Provider == event.Provider
 	if e.Absent() {
-		belongs = rc.Rules(ledger.Entry{Identity: event.Identity}).Channel.Provider == event.Provider
+		belongs = rc.Rules(ledger.Entry{Identity: event.Identity}).ChannelRoute.Provider == event.Provider
 	}
 	for _, past := range timeline {
 		if past.Kind == ledger.EventStatus && past.MessageID == event.MessageID && past.Provider == event.Provider {

@@ -34,7 +34,7 @@ func newService(h *harness, channel string) *service {
 	}
 	failovers := reconcile.NewFailoverDetector(h.memory, time.Hour, nil)
 	s.deliverer = deliver.New(deliver.Options{
-		Ledger: h.ledger, Payloads: h.ledger, Reminders: h.ledger, Slots: s, Sender: s, Routes: s, Failovers: failovers,
+		Ledger: h.ledger, Details: h.ledger, Reminders: h.ledger, Slots: s, Sender: s, Routes: s, Failovers: failovers,
 		Lease: lease, Margin: lease / 10, Memory: policy.Memory{Span: 400 * 24 * time.Hour},
 		Types: map[string]policy.Type{
 			"default": {MaxAttempts: 3, Backoff: policy.Backoff{Base: 5 * time.Second, Cap: time.Minute}, Deadline: time.Hour, OnUnknown: h.onUnknown},

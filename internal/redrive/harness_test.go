@@ -61,7 +61,7 @@ func (h *harness) newRedriver(changes ...func(*redrive.Options)) *redrive.Redriv
 
 func (h *harness) rules(ledger.Entry) ledger.Rules {
 	route := ledger.Route{Provider: "mail", Fingerprint: "mail-1", Contract: ledger.Contract{Kind: h.contract, Window: 24 * time.Hour}}
-	return ledger.Rules{Lease: lease, Margin: 3 * time.Second, Channel: route, Bound: route, MaxAttempts: 6, MaxLeaseExpirations: 5}
+	return ledger.Rules{Lease: lease, Margin: 3 * time.Second, ChannelRoute: route, BoundRoute: route, MaxAttempts: 6, MaxLeaseExpirations: 5}
 }
 
 func admit(e ledger.Entry, now time.Time) ledger.Admission {

@@ -1,4 +1,4 @@
-// Package retention deletes what the ledger needs no longer: payloads and entries of final entries once their retention
+// Package retention deletes what the ledger no longer needs: payloads and entries of final entries once their retention
 // is over, and on request everything that is known of one user.
 //
 // Invariants:

@@ -105,7 +105,7 @@ func TestWorker_BacksOffWhileThePayloadCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeProvider{name: "a"}
 		h := newHarness(t, storetest.NewMemory(time.Now), map[string]string{"email": "a"}, 2, a)
-		h.deliverer.Payloads = noPayloads{h.Memory}
+		h.deliverer.Details = noPayloads{h.Memory}
 		defer h.start()()
 		h.push("ordered", reminder1)
 		time.Sleep(30 * time.Minute)

@@ -54,7 +54,7 @@ func TestPool_PanicWhileUpdatingAGateLosesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := storetest.NewMemory(time.Now)
 		closeGate(m, "a", outcome, time.Second, 1)
-		f, err := provider.NewPool(panickingGates{m}, provider.Options{Rules: ledger.DefaultGateRules(lease)}, provider.Limits{Provider: &fakeProvider{name: "a"}, Concurrency: 1})
+		f, err := provider.NewPool(panickingGates{m}, provider.Options{Rules: ledger.DefaultGateRules(lease)}, provider.LimitedProvider{Provider: &fakeProvider{name: "a"}, Concurrency: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,9 +63,9 @@ type harness struct {
 func newHarness(t *testing.T, m *storetest.Memory, channels map[string]string, concurrency int, providers ...*fakeProvider) *harness {
 	t.Helper()
 	h := &harness{Memory: m, t: t, relevance: ledger.RelevanceWanted}
-	var limits []provider.Limits
+	var limits []provider.LimitedProvider
 	for _, o := range providers {
-		limits = append(limits, provider.Limits{Provider: o, Timeout: 25 * time.Second, Concurrency: concurrency})
+		limits = append(limits, provider.LimitedProvider{Provider: o, Timeout: 25 * time.Second, Concurrency: concurrency})
 	}
 	var err error
 	if h.pool, err = provider.NewPool(h, provider.Options{Rules: ledger.DefaultGateRules(lease)}, limits...); err != nil {

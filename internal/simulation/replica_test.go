@@ -48,10 +48,10 @@ func (sim *simulation) start(c config) *replica {
 	sim.mu.Lock()
 	sim.allReplicas = append(sim.allReplicas, r)
 	sim.mu.Unlock()
-	var limits []provider.Limits
+	var limits []provider.LimitedProvider
 	for i, p := range c.providers {
 		timeout := []time.Duration{10 * time.Second, 25 * time.Second}[(i+life)%2]
-		limits = append(limits, provider.Limits{Provider: p, Timeout: timeout, Concurrency: 2})
+		limits = append(limits, provider.LimitedProvider{Provider: p, Timeout: timeout, Concurrency: 2})
 	}
 	var err error
 	if r.pool, err = provider.NewPool(r, provider.Options{Rules: ledger.DefaultGateRules(lease), Refresh: time.Second + r.rnd.upTo(time.Second)}, limits...); err != nil {
@@ -85,7 +85,7 @@ func lookupSchedule() []time.Duration {
 // delivererStore is the store as a deliverer needs it, with the relevance check.
 type delivererStore interface {
 	deliver.Ledger
-	deliver.PayloadStore
+	deliver.DetailStore
 	deliver.ReminderIndex
 	deliver.Relevance
 }
@@ -98,7 +98,7 @@ func delivererOptions(s delivererStore, pool *provider.Pool, channels map[string
 	checked.CheckRelevance = true
 	var tokens atomic.Int64
 	return deliver.Options{
-		Ledger: s, Payloads: s, Reminders: s, Relevance: s, Slots: pool, Sender: pool, Routes: pool,
+		Ledger: s, Details: s, Reminders: s, Relevance: s, Slots: pool, Sender: pool, Routes: pool,
 		Lease: lease, Margin: margin, Memory: policy.Memory{Span: 400 * 24 * time.Hour},
 		Types:    map[string]policy.Type{"default": kind, "asked": checked},
 		Channels: channels,

@@ -188,7 +188,7 @@ var accounts = [...]string{"mail/1", "mail/2"}
 func (sc scenario) rules(account uint8) ledger.Rules {
 	route := sc.route(account)
 	return ledger.Rules{
-		Lease: lease, Margin: margin, Channel: route, Bound: route, OnUnknown: sc.onUnknown,
+		Lease: lease, Margin: margin, ChannelRoute: route, BoundRoute: route, OnUnknown: sc.onUnknown,
 		MaxAttempts: sc.attempts, MaxLeaseExpirations: maxLeaseExpirations, LookupSchedule: []time.Duration{pause, pause},
 		RetriesBy: ledger.OwnerBroker, TakeoverAfter: takeoverAfter,
 	}

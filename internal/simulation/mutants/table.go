@@ -63,7 +63,7 @@ func mutants() []mutant {
 			"	req.GetBody = nil\n", "", "internal/outbound", "TestDo_ReplayableRequestIsNotReplayed",
 		},
 		{
-			"a timeout taken for a proven failure", "internal/provider/class.go",
+			"a timeout taken for a proven failure", "internal/provider/classify.go",
 			"	default:\n		o.Result = classOf(x)", "	case x.Status == 0:\n		o.Result = ledger.ResultUnreachable\n	default:\n		o.Result = classOf(x)",
 			"internal/provider", "TestClassify_FailureWithoutResponseIsUnknown",
 		},
@@ -130,7 +130,7 @@ func mutants() []mutant {
 		},
 		{
 			"a repeat under another fingerprint", "internal/ledger/rules.go",
-			"r.Bound.Fingerprint != e.Fingerprint, r.Bound.Contract.Kind", "r.Bound.Contract.Kind",
+			"r.BoundRoute.Fingerprint != e.Fingerprint, r.BoundRoute.Contract.Kind", "r.BoundRoute.Contract.Kind",
 			"internal/ledger", "TestTransitions_WholeMatrixKeepsTheInvariants",
 		},
 		{
@@ -163,7 +163,7 @@ func mutants() []mutant {
 		},
 		{
 			"a wait past the window of a repeat", "internal/ledger/settle.go",
-			"!now.Add(wait).Before(windowEnd(e, r.Bound.Contract, r.Margin))", "e.Absent()", "internal/ledger", "TestTransitions_WholeMatrixKeepsTheInvariants",
+			"!now.Add(wait).Before(windowEnd(e, r.BoundRoute.Contract, r.Margin))", "e.Absent()", "internal/ledger", "TestTransitions_WholeMatrixKeepsTheInvariants",
 		},
 
 		{

@@ -18,8 +18,8 @@ const (
 // transport resent it on its own. It must never occur; if it does, it is worth an alert.
 const CauseResent = "resent"
 
-// Classify is the class table shared by the HTTP adapters: it returns what a response proves about the one send
-// that was attempted. now is this host's clock, used to evaluate a Retry-After date. Receipt and Code are left for
+// Classify maps a response to the outcome that it proves about the one send that was attempted; all HTTP adapters
+// share it. now is this host's clock, used to evaluate a Retry-After date. Receipt and Code are left for
 // the adapter to fill in, since only the adapter can read the body.
 func Classify(x outbound.Response, now time.Time) ledger.Outcome {
 	o := ledger.Outcome{Status: x.Status, Cause: x.Cause, RequestID: RequestID(x.Header)}
