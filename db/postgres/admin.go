@@ -36,13 +36,31 @@ func (s *Store) RetentionCandidates(ctx context.Context, after ledger.EntryPosit
 
 // Delete deletes an entry with its payload, timeline and conflicts, unless it was written to since it was read
 // ([ledger.ErrStale]). Its audit events stay.
+//
+// The low-water mark is raised by a commit of its own before that: entry and mark may be stored on different nodes, where
+// one commit becomes visible at different times. If the entry changed meanwhile, the mark stays raised.
 func (s *Store) Delete(ctx context.Context, e ledger.Entry) error {
 	return s.do(ctx, func(q *pgsql.Queries) error {
+		if err := raiseLowWater(ctx, q, micros(e.LowWater())); err != nil {
+			return err
+		}
 		deleted, err := q.DeleteEntry(ctx, pgsql.DeleteEntryParams{
 			ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel, Version: e.Version, ReadAt: micros(e.Updated),
 		})
 		return staleIfNone(deleted, err)
 	})
+}
+
+// raiseLowWater raises the low-water mark to at least the given time. Each statement commits on its own.
+func raiseLowWater(ctx context.Context, q *pgsql.Queries, mark time.Time) error {
+	if raised, err := q.RaiseLowWater(ctx, mark); err != nil || raised > 0 {
+		return err
+	}
+	if added, err := q.AddLowWater(ctx, mark); err != nil || added > 0 {
+		return err
+	}
+	_, err := q.RaiseLowWater(ctx, mark) // another replica may have added a lower one meanwhile
+	return err
 }
 
 // staleIfNone returns [ledger.ErrStale] if a write that is guarded by a version changed no row.

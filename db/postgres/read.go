@@ -10,7 +10,7 @@ import (
 )
 
 // Load returns the entry of an identity, absent if there is none, with the ledger's now and epoch, read before the
-// entry in the same round trip.
+// entry in the same round trip, and the low-water mark, read after it: it is raised before an entry is deleted.
 func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot, error) {
 	var (
 		reads    pipeline
@@ -25,6 +25,13 @@ func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot, 
 		row, err := q.LoadEntry(ctx, pgsql.LoadEntryParams(id))
 		if err == nil {
 			snapshot.Entry = entryOf(row)
+		}
+		return noRowsAs(err, nil)
+	})
+	reads.read(ctx, func(ctx context.Context, q *pgsql.Queries) error {
+		mark, err := q.LoadLowWater(ctx)
+		if err == nil {
+			snapshot.LowWater = utc(mark)
 		}
 		return noRowsAs(err, nil)
 	})

@@ -228,6 +228,15 @@ WHERE entries.first_seen >= @after_seen
 ORDER BY entries.first_seen, entries.reminder_id, entries.type, entries.channel
 LIMIT @at_most;
 
+-- name: LoadLowWater :one
+SELECT mark FROM low_water WHERE name = 'entries';
+
+-- name: AddLowWater :execrows
+INSERT INTO low_water (name, mark) VALUES ('entries', @mark) ON CONFLICT DO NOTHING;
+
+-- name: RaiseLowWater :execrows
+UPDATE low_water SET mark = @mark WHERE name = 'entries' AND mark < @mark;
+
 -- name: DeleteEntry :execrows
 DELETE FROM entries
 WHERE reminder_id = @reminder_id AND type = @type AND channel = @channel AND version = @version

@@ -38,8 +38,20 @@ func (s *Store) Delete(ctx context.Context, e ledger.Entry) error {
 		deleted, err := q.DeleteEntry(ctx, litesql.DeleteEntryParams{
 			ReminderID: e.ReminderID, Type: e.Type, Channel: e.Channel, Version: e.Version, ReadAt: e.Updated.UnixMicro(),
 		})
-		return staleIfNone(deleted, err)
+		if err := staleIfNone(deleted, err); err != nil {
+			return err
+		}
+		return raiseLowWater(ctx, q, e.LowWater().UnixMicro())
 	})
+}
+
+// raiseLowWater raises the low-water mark to at least the given time.
+func raiseLowWater(ctx context.Context, q *litesql.Queries, mark int64) error {
+	if added, err := q.AddLowWater(ctx, mark); err != nil || added > 0 {
+		return err
+	}
+	_, err := q.RaiseLowWater(ctx, mark)
+	return err
 }
 
 // staleIfNone returns [ledger.ErrStale] if a write that is guarded by a version changed no row.

@@ -8,16 +8,24 @@ import (
 	"github.com/sendonce/sendonce/internal/ledger"
 )
 
-// Load returns the entry of an identity, absent if there is none, with the ledger's now, read before the entry. The
-// epoch is empty: a file has no standby that could be promoted.
+// Load returns the entry of an identity, absent if there is none, with the ledger's now, read before the entry, and, of
+// an absent entry, the low-water mark, read after it. The epoch is empty: a file has no standby that could be promoted.
 func (s *Store) Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot, error) {
 	snapshot := ledger.Snapshot{Now: s.now()}
-	row, err := litesql.New(s.read).LoadEntry(ctx, litesql.LoadEntryParams(id))
-	if err != nil {
-		return snapshot, wrapped(noRowsAs(err, nil))
+	q := litesql.New(s.read)
+	row, err := q.LoadEntry(ctx, litesql.LoadEntryParams(id))
+	if err == nil {
+		snapshot.Entry = entryOf(row)
+		return snapshot, nil
 	}
-	snapshot.Entry = entryOf(row)
-	return snapshot, nil
+	if err = noRowsAs(err, nil); err != nil {
+		return snapshot, wrapped(err)
+	}
+	mark, err := q.LoadLowWater(ctx)
+	if err == nil {
+		snapshot.LowWater = timeOf(&mark)
+	}
+	return snapshot, wrapped(noRowsAs(err, nil))
 }
 
 // Epoch is empty: see [Store.Load].

@@ -26,6 +26,7 @@ type Memory struct {
 	audit     []ledger.AuditEvent
 	epochs    map[string]time.Time
 	epoch     string
+	lowWater  time.Time
 	redrives  map[string]ledger.Redrive
 	items     map[string][]ledger.RedriveItem
 }
@@ -81,7 +82,7 @@ func (m *Memory) Load(ctx context.Context, id ledger.Identity) (ledger.Snapshot,
 		return ledger.Snapshot{}, err
 	}
 	defer unlock()
-	return ledger.Snapshot{Entry: m.entries[id], Now: now, Epoch: m.epoch}, nil
+	return ledger.Snapshot{Entry: m.entries[id], Now: now, Epoch: m.epoch, LowWater: m.lowWater}, nil
 }
 
 // Update implements [Store].

@@ -117,6 +117,9 @@ func (m *Memory) Delete(ctx context.Context, e ledger.Entry) error {
 	if stored := m.entries[e.Identity]; stored.Absent() || stored.Version != e.Version || !stored.Updated.Equal(e.Updated) {
 		return ledger.ErrStale
 	}
+	if mark := micros(e.LowWater()); mark.After(m.lowWater) {
+		m.lowWater = mark
+	}
 	delete(m.entries, e.Identity)
 	delete(m.payloads, e.Identity)
 	delete(m.timelines, e.Identity)

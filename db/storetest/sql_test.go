@@ -74,7 +74,7 @@ func TestQueries_WorkOnADistributedDatabase(t *testing.T) {
 }
 
 // small are the tables that fit on every node.
-var small = []string{"gates", "epochs", "redrives", "redrive_items"}
+var small = []string{"gates", "epochs", "redrives", "redrive_items", "low_water"}
 
 // Each primary key, foreign key and unique index begins with reminder_id, and each constraint has a name.
 func TestSchema_WorksOnADistributedDatabase(t *testing.T) {

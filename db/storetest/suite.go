@@ -51,6 +51,8 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"purge", testPurge},
 		{"retention candidates", testRetentionCandidates},
 		{"delete", testDelete},
+		{"low-water mark", testLowWater},
+		{"low-water mark and concurrent deletions", testConcurrentLowWater},
 		{"list conflicted entries", testConflicted},
 		{"dead letter groups", testDeadLetterGroups},
 		{"audit pages and filters", testAudit},

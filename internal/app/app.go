@@ -182,13 +182,19 @@ func newGateway(ctx context.Context, cfg config.Config, build Build, log *slog.L
 // database may be shared, so 'sendonce migrate' migrates it; until then the replica is not ready.
 func (g *gateway) prepareSchema(ctx context.Context) error {
 	if g.cfg.Database.Path != "" {
-		return g.store.Migrate(ctx)
+		if err := g.store.Migrate(ctx); err != nil {
+			return err
+		}
+		g.logLowWater(ctx)
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := g.store.Ping(ctx); err != nil {
 		g.log.Error("the ledger is not ready, nothing is sent until it is; 'sendonce migrate -config FILE' migrates the schema", "error", err)
+		return nil
 	}
+	g.logLowWater(ctx)
 	return nil
 }
 

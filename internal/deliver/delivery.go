@@ -118,6 +118,7 @@ type snapshot struct {
 	now      time.Time       // of the ledger's clock
 	started  time.Time       // of the local clock
 	failover ledger.Failover // of the database that it was loaded from
+	lowWater time.Time       // up to where the ledger had deleted entries
 }
 
 // ledgerTime returns the ledger's clock at a local instant, as estimated from the snapshot: it is ahead of that clock
@@ -151,7 +152,7 @@ func (d *Deliverer) load(ctx context.Context, id ledger.Identity) (snapshot, err
 	if err != nil {
 		return snapshot{}, fmt.Errorf("deliver: check for a failover: %w", err)
 	}
-	return snapshot{entry: loaded.Entry, now: loaded.Now, started: started, failover: failover}, nil
+	return snapshot{entry: loaded.Entry, now: loaded.Now, started: started, failover: failover, lowWater: loaded.LowWater}, nil
 }
 
 // decide returns the next step that package ledger decides on, by all that is known now.
@@ -163,7 +164,9 @@ func (d *Deliverer) decide(t *task, snap snapshot) ledger.Step {
 	t.facts.Wait = d.waitWithoutCall(subject, snap.now)
 	t.facts.Admission = t.rejection
 	if t.rejection.State == "" {
-		t.facts.Admission = policy.Admit(subject, t.NotBefore, d.Memory, snap.now)
+		memory := d.Memory
+		memory.LowWater = snap.lowWater
+		t.facts.Admission = policy.Admit(subject, t.NotBefore, memory, snap.now)
 	}
 	rules := d.rulesFor(subject, t.Trigger)
 	rules.Failover = snap.failover

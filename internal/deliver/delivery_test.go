@@ -1,6 +1,7 @@
 package deliver_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sendonce/sendonce/internal/deliver"
 	"github.com/sendonce/sendonce/internal/ledger"
+	"github.com/sendonce/sendonce/internal/policy"
 	"github.com/sendonce/sendonce/internal/reminder"
 )
 
@@ -346,6 +349,59 @@ func TestRequest_TakesOverBrokerOwnedEntry(t *testing.T) {
 		}
 		if again := h.push("queue", message("seat_expiring", "a@b.example")); !again.Ack {
 			t.Errorf("not acked although the ledger owns the entry: %+v", again)
+		}
+	})
+}
+
+// Symptom: a reminder was sent again whose entry had been deleted under a memory of 40 days, after the memory was raised
+// to 400: its age was within the memory as configured, of which the ledger had lost most.
+func TestDeliver_DeletedUnderAShorterMemoryIsNotSentUnderALongerOne(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		const day = 24 * time.Hour
+		kind := h.options.Types["default"]
+		kind.Deadline = 60 * day
+		h.options.Types = map[string]policy.Type{"default": kind}
+		h.options.Sources["buried"] = deliver.Source{RetriesBy: ledger.OwnerBroker, TakeoverAfter: 2 * time.Minute, AnswerWithin: 9 * time.Second, DeadLetters: true}
+		h.options.Memory.Span = 40 * day
+		h.deliverer = deliver.New(h.options)
+		deliverFrom := func(source, id string, published time.Time) ledger.Entry {
+			raw := bytes.ReplaceAll(message("seat_expiring", "ada@example.org"), []byte("rem-1"), []byte(id))
+			reply, err := h.deliverer.Deliver(t.Context(), ledger.Delivery{Source: source, MessageID: id, Raw: raw, Published: published})
+			if err != nil || !reply.Ack {
+				t.Fatalf("Deliver: %+v, %v", reply, err)
+			}
+			return reply.Entry
+		}
+		published := time.Now()
+		time.Sleep(time.Second)
+		sent := deliverFrom("queue", "rem-1", published)
+		copied := sent.Updated.Add(-time.Millisecond) // the producer published it twice
+		time.Sleep(41 * day)
+		keep := ledger.Retention{Entry: 40 * day}
+		if e := h.entry(rem1); keep.Expiry(ledger.RetentionCandidate{Entry: e}, time.Now()) != ledger.ExpireEntry || h.memory.Delete(t.Context(), e) != nil {
+			t.Fatalf("the entry was not deleted: %+v", e)
+		}
+
+		h.options.Memory.Span = 400 * day
+		h.deliverer = deliver.New(h.options)
+		for _, row := range []struct {
+			source, id string
+			published  time.Time
+			refused    bool
+		}{
+			{"queue", "rem-1", published, true},
+			{"buried", "rem-1-by-dead-letter-queue", published, true},
+			{"queue", "rem-1-copy", copied, true},
+			{"queue", "rem-2", sent.Updated, true},
+			{"queue", "rem-3", sent.Updated.Add(time.Second), false},
+		} {
+			e := deliverFrom(row.source, row.id, row.published)
+			if refused := e.State == ledger.Dropped && e.Reason == ledger.ReasonBeforeMemory; refused != row.refused {
+				t.Errorf("%s from %s is %s, %s", row.id, row.source, e.State, e.Reason)
+			}
+		}
+		if n := h.callCount(); n != 2 {
+			t.Errorf("calls = %d, want one before the deletion and one for what was published after it", n)
 		}
 	})
 }

@@ -10,6 +10,10 @@ type Snapshot struct {
 	Entry Entry
 	Now   time.Time // the ledger's, at the same moment
 	Epoch string    // identifies the database's system and timeline; empty if the store cannot tell
+
+	// LowWater is the latest [Entry.LowWater] of all entries that were ever deleted, read with an absent entry or after
+	// it; zero if none was. With an entry that exists it may be missing.
+	LowWater time.Time
 }
 
 // Query selects entries for a list, newest first. Empty fields do not filter.

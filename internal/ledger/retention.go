@@ -60,6 +60,14 @@ func (keep Retention) Expiry(k RetentionCandidate, now time.Time) ExpiryAction {
 	}
 }
 
+// LowWater returns the low-water mark that the deletion of an entry leaves behind: of nothing that was published up to it
+// can the ledger tell afterwards whether it was sent.
+//
+// It is the last write, since every copy of the reminder that was published before it was recognised until then, and
+// the entry is deleted for the age of that write; the copies may be dated later than the entry, which has the date of
+// the first one. The last write is never before the entry's own date, unless that is the date of a provider's event.
+func (e Entry) LowWater() time.Time { return e.Updated }
+
 // Purge deletes the payload of a final entry. It is an update by version like any other, so that a redrive of a dead
 // letter and its purge exclude each other.
 func Purge(e Entry) Change {

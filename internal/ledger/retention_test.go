@@ -243,3 +243,29 @@ func TestExpiry_AnUnsetSpanKeepsForEver(t *testing.T) {
 		}
 	}
 }
+
+// A reminder may be published twice, and its entry has the date of the first copy. The second was recognised for as long
+// as the entry was there, so the mark must cover it as well: the date of the first copy would not.
+func TestLowWater_CoversEveryCopyUntilTheLastWrite(t *testing.T) {
+	published, seen, written := noon().Add(-50*24*time.Hour), noon().Add(-3*time.Hour), noon().Add(-time.Hour)
+	for name, e := range map[string]Entry{
+		"published long before it was seen":                          {Published: published, FirstSeen: seen, Updated: written},
+		"without a date":                                             {FirstSeen: seen, Updated: written},
+		"from a provider's event, which is dated ahead of the clock": {Published: noon().Add(24 * time.Hour), FirstSeen: written, Updated: written},
+	} {
+		if got := e.LowWater(); !got.Equal(written) {
+			t.Errorf("%s: %v, want %v", name, got, written)
+		}
+	}
+}
+
+// While the memory stays the same, the mark refuses nothing that the memory would admit.
+func TestLowWater_IsNeverWithinTheMemory(t *testing.T) {
+	keep := Retention{Entry: 40 * 24 * time.Hour}
+	for _, age := range []time.Duration{keep.Entry, keep.Entry + time.Microsecond, 2 * keep.Entry} {
+		e := Entry{Version: 2, State: Sent, FirstSeen: noon().Add(-age), Updated: noon().Add(-age)}
+		if keep.Expiry(RetentionCandidate{Entry: e}, noon()) == ExpireEntry && !e.LowWater().Before(noon().Add(-keep.Entry)) {
+			t.Errorf("deleted at an age of %v, and the mark is within the memory", age)
+		}
+	}
+}

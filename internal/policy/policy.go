@@ -28,6 +28,7 @@ type Type struct {
 type Memory struct {
 	Span        time.Duration // how long the ledger keeps its entries
 	AcceptSince time.Time     // the cut-over to a live stream; zero for none
+	LowWater    time.Time     // up to where the ledger has deleted entries, perhaps under a shorter span; zero for nowhere
 }
 
 // Arrival is how a reminder was delivered.
@@ -86,6 +87,8 @@ func Admit(e ledger.Entry, notBefore time.Time, m Memory, now time.Time) ledger.
 	isNew := e.Absent()
 	switch {
 	case isNew && e.Published.Before(now.Add(-m.Span)):
+		return ledger.Admission{State: ledger.Dropped, Reason: ledger.ReasonBeforeMemory}
+	case isNew && !m.LowWater.IsZero() && !e.Published.After(m.LowWater):
 		return ledger.Admission{State: ledger.Dropped, Reason: ledger.ReasonBeforeMemory}
 	case isNew && e.Published.Before(m.AcceptSince):
 		return ledger.Admission{State: ledger.Dropped, Reason: ledger.ReasonBeforeCutOff}

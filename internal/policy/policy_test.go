@@ -87,6 +87,8 @@ func TestNewEntry_HoldsTheReminderAndNothingElse(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	memory := Memory{Span: 400 * 24 * time.Hour}
 	cutOver := Memory{Span: memory.Span, AcceptSince: ago(time.Hour)}
+	raised := Memory{Span: memory.Span, LowWater: ago(40 * 24 * time.Hour)} // it was shorter when entries were deleted
+	deletedSinceCutOver := Memory{Span: memory.Span, AcceptSince: ago(time.Hour), LowWater: ago(time.Minute)}
 	added := func(published, deadline time.Time) ledger.Entry {
 		return ledger.Entry{Published: published, Deadline: deadline}
 	}
@@ -106,20 +108,27 @@ func TestAdmit(t *testing.T) {
 		memory    Memory
 		want      ledger.Admission
 	}{
-		"new, in time":                              {added(ago(time.Minute), later), time.Time{}, memory, admitted},
-		"no deadline":                               {added(noon(), time.Time{}), time.Time{}, memory, admitted},
-		"a microsecond of time left":                {added(noon(), ahead(time.Microsecond)), time.Time{}, memory, admitted},
-		"the deadline is now":                       {added(noon(), noon()), time.Time{}, memory, expired},
-		"the deadline has passed":                   {added(noon(), ago(time.Second)), time.Time{}, memory, expired},
-		"existing, and the deadline has passed":     {existing(noon(), ago(time.Second)), time.Time{}, memory, expired},
-		"existing, and the deadline is now":         {existing(noon(), noon()), time.Time{}, memory, expired},
-		"older than the memory":                     {added(tooOld, later), time.Time{}, memory, beforeMemory},
-		"as old as the memory":                      {added(ago(memory.Span), later), time.Time{}, memory, admitted},
-		"older than the memory, and expired":        {added(tooOld, ago(time.Hour)), time.Time{}, memory, beforeMemory},
-		"existing, older than the memory":           {existing(tooOld, later), time.Time{}, memory, admitted},
-		"published before the cut-over":             {added(ago(2*time.Hour), later), time.Time{}, cutOver, beforeCutOff},
-		"published at the cut-over":                 {added(ago(time.Hour), later), time.Time{}, cutOver, admitted},
-		"existing, published before the cut-over":   {existing(ago(2*time.Hour), later), time.Time{}, cutOver, admitted},
+		"new, in time":                            {added(ago(time.Minute), later), time.Time{}, memory, admitted},
+		"no deadline":                             {added(noon(), time.Time{}), time.Time{}, memory, admitted},
+		"a microsecond of time left":              {added(noon(), ahead(time.Microsecond)), time.Time{}, memory, admitted},
+		"the deadline is now":                     {added(noon(), noon()), time.Time{}, memory, expired},
+		"the deadline has passed":                 {added(noon(), ago(time.Second)), time.Time{}, memory, expired},
+		"existing, and the deadline has passed":   {existing(noon(), ago(time.Second)), time.Time{}, memory, expired},
+		"existing, and the deadline is now":       {existing(noon(), noon()), time.Time{}, memory, expired},
+		"older than the memory":                   {added(tooOld, later), time.Time{}, memory, beforeMemory},
+		"as old as the memory":                    {added(ago(memory.Span), later), time.Time{}, memory, admitted},
+		"older than the memory, and expired":      {added(tooOld, ago(time.Hour)), time.Time{}, memory, beforeMemory},
+		"existing, older than the memory":         {existing(tooOld, later), time.Time{}, memory, admitted},
+		"published at the low-water mark":         {added(raised.LowWater, later), time.Time{}, raised, beforeMemory},
+		"published before the low-water mark":     {added(ago(50*24*time.Hour), later), time.Time{}, raised, beforeMemory},
+		"published after the low-water mark":      {added(raised.LowWater.Add(time.Microsecond), later), time.Time{}, raised, admitted},
+		"existing, before the low-water mark":     {existing(ago(50*24*time.Hour), later), time.Time{}, raised, admitted},
+		"older than the memory, after the mark":   {added(tooOld, later), time.Time{}, Memory{Span: memory.Span, LowWater: tooOld.Add(-time.Hour)}, beforeMemory},
+		"after the cut-over, before the mark":     {added(ago(time.Hour), later), time.Time{}, deletedSinceCutOver, beforeMemory},
+		"before the low-water mark, and expired":  {added(ago(50*24*time.Hour), ago(time.Hour)), time.Time{}, raised, beforeMemory},
+		"published before the cut-over":           {added(ago(2*time.Hour), later), time.Time{}, cutOver, beforeCutOff},
+		"published at the cut-over":               {added(ago(time.Hour), later), time.Time{}, cutOver, admitted},
+		"existing, published before the cut-over": {existing(ago(2*time.Hour), later), time.Time{}, cutOver, admitted},
 		"scheduled":                                 {added(noon(), ahead(memory.Span)), ahead(memory.Span - time.Second), memory, admitted},
 		"scheduled as far ahead as the memory":      {added(noon(), ahead(2*memory.Span)), ahead(memory.Span), memory, admitted},
 		"scheduled further ahead than the memory":   {added(noon(), ahead(2*memory.Span)), ahead(memory.Span + time.Second), memory, tooFar},

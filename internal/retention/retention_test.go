@@ -272,3 +272,38 @@ func TestErase_DoesNotHappenWithoutAuditEvent(t *testing.T) {
 		}
 	})
 }
+
+// The mark follows what was deleted, and not what is configured: after a long pause of all replicas it is no later than
+// the last write of a deleted entry.
+func TestPurge_OnlyADeletedEntryRaisesTheLowWaterMark(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		lowWater := func() time.Time {
+			snapshot, err := h.Load(t.Context(), ledger.Identity{ReminderID: "absent", Type: "seat", Channel: "email"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return snapshot.LowWater
+		}
+		h.insert("first", ledger.Sent)
+		time.Sleep(day)
+		h.insert("second", ledger.Sent)
+		time.Sleep(31 * day)
+		if done, err := h.purger.Purge(t.Context()); err != nil || done.Payloads != 2 || !lowWater().IsZero() {
+			t.Errorf("payloads were purged: %+v, %v, mark %v", done, err, lowWater())
+		}
+		time.Sleep(day)
+		if n, err := h.purger.Erase(t.Context(), "user-7", ledger.AuditEvent{Actor: "ada", Reason: "asked"}); err != nil || n != 2 || !lowWater().IsZero() {
+			t.Errorf("a user was erased: %d, %v, mark %v", n, err, lowWater())
+		}
+		first, _ := h.detail("first")
+		second, _ := h.detail("second")
+		time.Sleep(600 * day)
+		young := h.insert("young", ledger.Sent)
+		if done, err := h.purger.Purge(t.Context()); err != nil || done.Entries != 2 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		if mark := lowWater(); !mark.Equal(second.Entry.Updated) || mark.Before(first.Entry.Updated) || !mark.Before(young.Updated) {
+			t.Errorf("the mark is %v, want the last write of the last deleted entry, %v", mark, second.Entry.Updated)
+		}
+	})
+}

@@ -44,8 +44,10 @@ func (r *replica) newRedriver(failovers *reconcile.FailoverDetector) *redrive.Re
 // newPurger returns the replica's purger.
 func (r *replica) newPurger() *retention.Purger {
 	at := component{r, retentionComponent}
+	keep := r.sim.retention
+	keep.Entry = r.memory
 	return retention.New(retention.Options{
-		Ledger: at, Store: at, Keep: r.sim.retention, Every: 30 * time.Second, PagePause: time.Second,
+		Ledger: at, Store: at, Keep: keep, Every: 30 * time.Second, PagePause: time.Second,
 		Now: r.deliverer.Clock, Token: r.deliverer.Token, Random: r.rnd.float,
 	})
 }
@@ -71,7 +73,7 @@ func (sim *simulation) drawRetention() {
 		return time.Duration(minutes[rnd.intN(len(minutes))] * float64(time.Minute))
 	}
 	sim.retention = ledger.Retention{
-		Sent: draw(0, 0.5, 2), Dead: draw(0, 0, 1, 4), Dropped: draw(0, 0.5, 2), Entry: draw(4, 5, 400*24*60, 400*24*60),
+		Sent: draw(0, 0.5, 2), Dead: draw(0, 0, 1, 4), Dropped: draw(0, 0.5, 2), Entry: draw(4, 5, longestMemory.Minutes(), longestMemory.Minutes()),
 	}
 	sim.operators = []int{0, 1, 2, 2}[rnd.intN(4)]
 }

@@ -23,6 +23,7 @@ const (
 	takeoverAfter  = 2 * time.Minute
 	deadline       = 20 * time.Minute
 	failoverWindow = time.Minute // how long before a failover commits may be lost
+	longestMemory  = 400 * 24 * time.Hour
 )
 
 // replica is one life of one process. Faults are injected between it and the ledger.
@@ -40,11 +41,15 @@ type replica struct {
 	gatesRead    atomic.Bool // it has loaded the gates
 	crashed      atomic.Bool
 	settleFailed atomic.Bool // recording an outcome failed for so long that the lease was left to expire
+	memory       time.Duration
 }
 
 func (sim *simulation) start(c config) *replica {
 	life := len(sim.allReplicas) + 1
-	r := &replica{sim: sim, name: fmt.Sprintf("d%d", life), rnd: sim.rand(replicaActor + life)}
+	r := &replica{sim: sim, name: fmt.Sprintf("d%d", life), rnd: sim.rand(replicaActor + life), memory: sim.retention.Entry}
+	if life%2 == 0 {
+		r.memory = longestMemory // replicas differ, and one may be started again with more memory than the ledger has
+	}
 	sim.mu.Lock()
 	sim.allReplicas = append(sim.allReplicas, r)
 	sim.mu.Unlock()
@@ -59,7 +64,7 @@ func (sim *simulation) start(c config) *replica {
 	}
 	r.deliverer = deliver.New(delivererOptions(r, r.pool, c.channels, c.onUnknown, r.name))
 	failovers := reconcile.NewFailoverDetector(r, failoverWindow, nil)
-	r.deliverer.Failovers, r.deliverer.LookupSchedule, r.deliverer.Memory.Span = failovers, lookupSchedule(), sim.retention.Entry
+	r.deliverer.Failovers, r.deliverer.LookupSchedule, r.deliverer.Memory.Span = failovers, lookupSchedule(), r.memory
 	r.deliverer.Slots, r.deliverer.Sender = r, r
 	r.deliverer.Clock = func() time.Time { r.mayPause(6); return time.Now() }
 	r.deliverer.Random = r.rnd.float

@@ -11,8 +11,8 @@
 //
 // Other scenarios begin with a dead letter. Two redrives of it, or two replicas at one item, run beside the worker, the
 // sweep, the lookups and, in some, a delivery. And one of these happens: an operator discards the dead letter or erases
-// its user, or a purge run deletes its payload, or its entry once that is older than the memory. A crash may then also
-// fall between the write of the entry and the write of its item.
+// its user, or a purge run deletes its payload, or its entry once that is older than the memory, which may be longer for
+// whoever delivers it again. A crash may then also fall between the write of the entry and the write of its item.
 //
 // Invariants, after every step of every scenario:
 //
@@ -28,7 +28,7 @@
 //     own, and stays so; a task that processes a due entry changes it;
 //   - a redrive makes a dead letter wait again once, at the version at which the redrive was created and while its
 //     payload is stored; an item's result is what was written; what is purged was final for long enough, and what
-//     arrives again after its entry was deleted is dropped;
+//     arrives again after its entry was deleted is dropped, by the memory or by the low-water mark alone;
 //   - when no actor has anything left to do, the entry is final or waits for an operator, and nothing that was acked is
 //     missing; and no path is endless, except for a task that is too late for its call each time.
 //

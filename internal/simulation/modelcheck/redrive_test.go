@@ -18,6 +18,7 @@ const (
 	eventErase    deadLetterEvent = "erase"
 	eventPurge    deadLetterEvent = "purge"
 	eventDelete   deadLetterEvent = "delete" // its entry is deleted, once it is older than the memory
+	eventForget   deadLetterEvent = "forget" // the same, but whoever delivers it again is configured with a longer memory
 )
 
 // The actors of a redrive; actorCount is time itself.
@@ -27,6 +28,9 @@ const (
 	retention
 )
 
+// deletesEntry reports whether the entry is deleted once it is old enough.
+func (event deadLetterEvent) deletesEntry() bool { return event == eventDelete || event == eventForget }
+
 // retentionPeriod is how long payloads of final entries are kept, or the entries themselves.
 const retentionPeriod = 40 * time.Second
 
@@ -35,12 +39,12 @@ const retentionPeriod = 40 * time.Second
 // wherever they can; and where two replicas share an item, a crash and a lost reply may occur together.
 func deadLetterScenarios(all bool) (list []scenario) {
 	p := scenario{attempts: 1, deadline: true}
-	for _, p.deadLetter = range []deadLetterEvent{eventDelivery, eventDiscard, eventErase, eventPurge, eventDelete} {
+	for _, p.deadLetter = range []deadLetterEvent{eventDelivery, eventDiscard, eventErase, eventPurge, eventDelete, eventForget} {
 		for _, p.contract = range []ledger.ContractKind{ledger.ContractIdempotent, ledger.ContractLookup, ledger.ContractBlind} {
 			for _, p.onUnknown = range []ledger.OnUnknown{ledger.Hold, ledger.AssumeSent, ledger.Resend} {
 				for _, p.sharedItem = range []bool{false, true} {
 					p.pauses, p.crashAndLoss = all, false
-					p.deliveries[0] = uint8(count(all || p.deadLetter == eventDelivery || p.deadLetter == eventDelete))
+					p.deliveries[0] = uint8(count(all || p.deadLetter == eventDelivery || p.deadLetter.deletesEntry()))
 					ordinary := p.sharedItem == (p.deadLetter == eventDelivery || p.deadLetter == eventErase)
 					ordinary = ordinary && (p.contract != ledger.ContractLookup || p.onUnknown == ledger.Hold) // one attempt leaves nothing more to decide
 					if p.attempts = 1; p.contract == ledger.ContractLookup && p.onUnknown == ledger.Resend {
@@ -50,7 +54,7 @@ func deadLetterScenarios(all bool) (list []scenario) {
 						p.deliveries[0] = 0 // to a delivery, an erased entry is like a discarded one
 					}
 					asHold := p.equivalentToHold() || p.contract == ledger.ContractLookup && p.onUnknown == ledger.AssumeSent
-					if asHold || p.sharedItem && p.deadLetter == eventDelete || !all && !ordinary {
+					if asHold || p.sharedItem && p.deadLetter.deletesEntry() || !all && !ordinary {
 						continue
 					}
 					list = append(list, p)
@@ -80,6 +84,7 @@ type redriveState struct {
 	}
 	hasPayload bool // the payload is stored
 	deleted    bool // the entry was deleted
+	lowWater   time.Time
 }
 
 // itemTask is one replica's work on one item.
@@ -102,6 +107,14 @@ func (m *model) limitFaults(emit func(step)) func(step) {
 }
 
 func (s *state) isDeleted() bool { return s.redrive != nil && s.redrive.deleted }
+
+// lowWater returns the low-water mark of the store.
+func (s *state) lowWater() time.Time {
+	if s.redrive == nil {
+		return time.Time{}
+	}
+	return s.redrive.lowWater
+}
 
 // initDeadLetter makes a dead letter the initial state: refused once by its provider, so it is not in doubt.
 func (m *model) initDeadLetter(s *state) {
@@ -156,7 +169,7 @@ func (m *model) itemSteps(s *state, i int, emit func(step)) {
 		case r.result != "":
 		case r.version > 0:
 			do("loads", true, func(_ *state, d *redriveState) { d.tasks[i] = itemTask{phase: phaseLoad, seen: s.entry, readAt: s.now} })
-		case s.entry != nil && m.scenario.deadLetter != eventDelete && (s.entry.State == ledger.Dead || m.scenario.deadLetter == eventDiscard):
+		case s.entry != nil && !m.scenario.deadLetter.deletesEntry() && (s.entry.State == ledger.Dead || m.scenario.deadLetter == eventDiscard):
 			// By a filter if it is dead, and by name in any state.
 			do("is created", false, func(_ *state, d *redriveState) { d.redrives[i].version = s.entry.Version })
 		}
@@ -210,7 +223,7 @@ func (m *model) decideItem(d *redriveState, i int) {
 		return
 	}
 	rules := ledger.RedriveRules{RedriveID: actorNames[firstRedrive+n], Actor: "oncall", Version: r.version, Permanent: n == 1, MaxRedrives: 3, HasPayload: d.hasPayload}
-	rules.Admission = m.scenario.admit(rules.WithDeadline(e), at(t.readAt))
+	rules.Admission = m.scenario.admit(rules.WithDeadline(e), d.lowWater, at(t.readAt))
 	change, skip := ledger.RedriveEntry(e, rules, m.rules[0], at(t.readAt))
 	if t.result = string(skip); skip == "" {
 		t.change = &change
@@ -290,6 +303,7 @@ func (m *model) retentionSteps(s *state, emit func(step)) {
 	default:
 		do("deletes the entry", true, func(next *state, d *redriveState) {
 			m.checkAge(next, *e)
+			d.lowWater = e.LowWater()
 			next.entry, next.acked = nil, false
 			d.retention.phase, d.retention.seen, d.hasPayload, d.deleted = phaseEnded, nil, false, true
 			for id := range next.actors {
@@ -305,7 +319,7 @@ func (m *model) retention() ledger.Retention {
 	switch m.scenario.deadLetter {
 	case eventPurge:
 		return ledger.Retention{Sent: retentionPeriod, Dead: retentionPeriod, Dropped: retentionPeriod}
-	case eventDelete:
+	case eventDelete, eventForget:
 		return ledger.Retention{Entry: retentionPeriod}
 	default:
 		return ledger.Retention{}
@@ -373,7 +387,7 @@ func (m *model) retentionMoments(s *state, matters func(time.Duration)) {
 	if e == nil || !e.Final() {
 		return
 	}
-	if (m.scenario.deadLetter == eventDelete || m.scenario.deadLetter == eventPurge && d.hasPayload) && d.retention.phase == phaseIdle {
+	if (m.scenario.deadLetter.deletesEntry() || m.scenario.deadLetter == eventPurge && d.hasPayload) && d.retention.phase == phaseIdle {
 		matters((e.Updated.Sub(noon()) + retentionPeriod + time.Millisecond - 1).Truncate(time.Millisecond))
 	}
 	if e.State == ledger.Dead && m.scenario.deadline {
@@ -386,7 +400,7 @@ func (m *model) retentionMoments(s *state, matters func(time.Duration)) {
 func (c *encoder) redrive(s *state) {
 	d, e := s.redrive, s.entry
 	c.flags(d.hasPayload, d.deleted, e != nil && e.UserID == "" && c.scenario.deadLetter == eventErase)
-	if e != nil && e.Final() && (c.scenario.deadLetter == eventDelete || c.scenario.deadLetter == eventPurge && d.hasPayload) {
+	if e != nil && e.Final() && (c.scenario.deadLetter.deletesEntry() || c.scenario.deadLetter == eventPurge && d.hasPayload) {
 		c.ahead(e.Updated.Sub(noon())+retentionPeriod, s.now)
 	}
 	for i := range d.redrives {
@@ -395,12 +409,12 @@ func (c *encoder) redrive(s *state) {
 			c.buf = append(c.buf, 9)
 		default:
 			c.flags(r.event, r.version == 0, e != nil && r.version == e.Version, r.result != "", r.redriven > 0, r.redriven > 1)
-			if c.scenario.deadLetter == eventDelete {
+			if c.scenario.deadLetter.deletesEntry() {
 				c.buf = binary.AppendVarint(c.buf, r.version)
 			}
 		}
 	}
-	if c.scenario.deadLetter == eventDelete && e != nil {
+	if c.scenario.deadLetter.deletesEntry() && e != nil {
 		c.buf = binary.AppendVarint(c.buf, e.Version) // it starts anew after a deletion
 	}
 	start := len(c.buf)

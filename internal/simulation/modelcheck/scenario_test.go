@@ -201,17 +201,17 @@ func (sc scenario) newEntry() ledger.Entry {
 	if sc.deadline {
 		e.Deadline = noon().Add(deadline)
 	}
-	if sc.deadLetter == eventDelete {
+	if sc.deadLetter.deletesEntry() {
 		e.Published = noon().Add(-time.Microsecond) // an entry exactly as old as the memory is deleted and still admitted
 	}
 	return e
 }
 
 // admit applies the real policy.
-func (sc scenario) admit(e ledger.Entry, now time.Time) ledger.Admission {
-	span := 400 * 24 * time.Hour
+func (sc scenario) admit(e ledger.Entry, lowWater, now time.Time) ledger.Admission {
+	memory := policy.Memory{Span: 400 * 24 * time.Hour, LowWater: lowWater}
 	if sc.deadLetter == eventDelete {
-		span = retentionPeriod
+		memory = policy.Memory{Span: retentionPeriod} // which suffices while it stays the same
 	}
-	return policy.Admit(e, time.Time{}, policy.Memory{Span: span}, now)
+	return policy.Admit(e, time.Time{}, memory, now)
 }

@@ -241,7 +241,7 @@ func (m *model) load(s *state, id int) {
 	if s.entry != nil {
 		seen, entry = *s.entry, *s.entry
 	}
-	facts := ledger.Facts{Holder: tokens[a.token], Wait: pause, Admission: m.scenario.admit(entry, now)}
+	facts := ledger.Facts{Holder: tokens[a.token], Wait: pause, Admission: m.scenario.admit(entry, s.lowWater(), now)}
 	next := ledger.Decide(seen, trigger, facts, m.rules[a.account], now)
 	if next.Action == ledger.ActionAcquireSlot {
 		facts.Slot = ledger.Slot{Provider: next.Provider, Held: true}

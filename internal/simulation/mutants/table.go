@@ -262,5 +262,39 @@ func mutants() []mutant {
 			"a pause without its audit event", "db/sqlite/write.go",
 			"		return q.AddAuditEvent(ctx, auditEventParams(*audit))", "		_ = q.AddAuditEvent(ctx, auditEventParams(*audit))\n		return nil", "db/sqlite", "TestSQLiteStore",
 		},
+		{
+			"the configured memory taken for the ledger's", "internal/policy/policy.go",
+			"case isNew && !m.LowWater.IsZero() &&", "case isNew && false &&", "internal/policy", "TestAdmit",
+		},
+		{
+			"a delivery admitted without the low-water mark", "internal/deliver/delivery.go",
+			"		memory.LowWater = snap.lowWater\n", "", "internal/deliver", "TestDeliver_DeletedUnderAShorterMemoryIsNotSentUnderALongerOne",
+		},
+		{
+			"a low-water mark from the date of the first copy", "internal/ledger/retention.go",
+			"func (e Entry) LowWater() time.Time { return e.Updated }", "func (e Entry) LowWater() time.Time { return e.Published }", "internal/ledger", "TestLowWater_CoversEveryCopyUntilTheLastWrite",
+		},
+		{
+			"a deletion that leaves no mark, on PostgreSQL", "db/postgres/admin.go",
+			"		if err := raiseLowWater(ctx, q, micros(e.LowWater())); err != nil {\n			return err\n		}\n", "", "db/postgres", "TestPostgresStore",
+		},
+		{
+			"a deletion that leaves no mark", "db/sqlite/admin.go",
+			"		return raiseLowWater(ctx, q, e.LowWater().UnixMicro())", "		return nil", "db/sqlite", "TestSQLiteStore",
+		},
+		{
+			"a low-water mark lowered by an older entry, on PostgreSQL", "db/postgres/internal/pgsql/ledger.sql.go",
+			" AND mark < $1", "", "db/postgres", "TestPostgresStore",
+		},
+		{
+			"a low-water mark lowered by an older entry", "db/sqlite/internal/litesql/ledger.sql.go",
+			" AND mark < ?1", "", "db/sqlite", "TestSQLiteStore",
+		},
+		{
+			"a low-water mark read before the entry", "db/postgres/read.go",
+			"	if err := s.send(ctx, &reads.batch); err != nil {\n		return ledger.Snapshot{}, err",
+			"	queued := reads.batch.QueuedQueries\n	queued[1], queued[2] = queued[2], queued[1]\n	if err := s.send(ctx, &reads.batch); err != nil {\n		return ledger.Snapshot{}, err",
+			"db/postgres", "TestStore_LowWaterMarkIsRaisedBeforeADeletionAndReadAfterTheEntry",
+		},
 	}
 }

@@ -100,6 +100,18 @@ func (q *Queries) AddEpoch(ctx context.Context, arg AddEpochParams) error {
 	return err
 }
 
+const addLowWater = `-- name: AddLowWater :execrows
+INSERT INTO low_water (name, mark) VALUES ('entries', $1) ON CONFLICT DO NOTHING
+`
+
+func (q *Queries) AddLowWater(ctx context.Context, mark time.Time) (int64, error) {
+	result, err := q.db.Exec(ctx, addLowWater, mark)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const addRedrive = `-- name: AddRedrive :one
 INSERT INTO redrives (
     id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline,
@@ -1566,6 +1578,17 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 	return i, err
 }
 
+const loadLowWater = `-- name: LoadLowWater :one
+SELECT mark FROM low_water WHERE name = 'entries'
+`
+
+func (q *Queries) LoadLowWater(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, loadLowWater)
+	var mark time.Time
+	err := row.Scan(&mark)
+	return mark, err
+}
+
 const loadPayload = `-- name: LoadPayload :one
 SELECT reminder_id, type, channel, recipient, content, metadata, raw FROM payloads WHERE reminder_id = $1 AND type = $2 AND channel = $3
 `
@@ -1663,6 +1686,18 @@ UPDATE epochs SET noticed = ledger_now() WHERE epoch = $1
 func (q *Queries) MarkEpochNoticed(ctx context.Context, epoch string) error {
 	_, err := q.db.Exec(ctx, markEpochNoticed, epoch)
 	return err
+}
+
+const raiseLowWater = `-- name: RaiseLowWater :execrows
+UPDATE low_water SET mark = $1 WHERE name = 'entries' AND mark < $1
+`
+
+func (q *Queries) RaiseLowWater(ctx context.Context, mark time.Time) (int64, error) {
+	result, err := q.db.Exec(ctx, raiseLowWater, mark)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setRedriveItemResult = `-- name: SetRedriveItemResult :execrows

@@ -89,6 +89,11 @@ type Gate struct {
 	Updated     time.Time
 }
 
+type LowWater struct {
+	Name string
+	Mark time.Time
+}
+
 type Payload struct {
 	ReminderID string
 	Type       string

@@ -99,6 +99,18 @@ func (q *Queries) AddEpoch(ctx context.Context, arg AddEpochParams) error {
 	return err
 }
 
+const addLowWater = `-- name: AddLowWater :execrows
+INSERT INTO low_water (name, mark) VALUES ('entries', ?1) ON CONFLICT DO NOTHING
+`
+
+func (q *Queries) AddLowWater(ctx context.Context, mark int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, addLowWater, mark)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const addRedrive = `-- name: AddRedrive :one
 INSERT INTO redrives (
     id, actor, request_key, request_hash, role, reason, request, state, size, interval_micros, deadline,
@@ -1628,6 +1640,17 @@ func (q *Queries) LoadEntry(ctx context.Context, arg LoadEntryParams) (Entry, er
 	return i, err
 }
 
+const loadLowWater = `-- name: LoadLowWater :one
+SELECT mark FROM low_water WHERE name = 'entries'
+`
+
+func (q *Queries) LoadLowWater(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, loadLowWater)
+	var mark int64
+	err := row.Scan(&mark)
+	return mark, err
+}
+
 const loadPayload = `-- name: LoadPayload :one
 SELECT reminder_id, type, channel, recipient, content, metadata, raw FROM payloads WHERE reminder_id = ?1 AND type = ?2 AND channel = ?3
 `
@@ -1725,6 +1748,18 @@ UPDATE epochs SET noticed = ledger_now() WHERE epoch = ?1
 func (q *Queries) MarkEpochNoticed(ctx context.Context, epoch string) error {
 	_, err := q.db.ExecContext(ctx, markEpochNoticed, epoch)
 	return err
+}
+
+const raiseLowWater = `-- name: RaiseLowWater :execrows
+UPDATE low_water SET mark = ?1 WHERE name = 'entries' AND mark < ?1
+`
+
+func (q *Queries) RaiseLowWater(ctx context.Context, mark int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, raiseLowWater, mark)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const setRedriveItemResult = `-- name: SetRedriveItemResult :execrows

@@ -85,6 +85,11 @@ type Gate struct {
 	Updated     int64
 }
 
+type LowWater struct {
+	Name string
+	Mark int64
+}
+
 type Payload struct {
 	ReminderID string
 	Type       string
