@@ -223,11 +223,11 @@ func instant[Q any](field func(*Q) *time.Time) func(*Q, string) string {
 // instantProblem describes what [instantOf] accepts.
 const instantProblem = "an RFC 3339 time, such as 2031-03-04T09:00:00Z"
 
-// instantOf parses a time. UnmarshalText is strict about RFC 3339, where time.Parse accepts a comma or a single digit.
-// The years are limited to those that every store can compare.
+// instantOf parses a time. The years are limited to those that every store can compare.
 func instantOf(text string) (at time.Time, ok bool) {
-	if err := at.UnmarshalText([]byte(text)); err != nil || at.Year() < 2000 || at.Year() > 9998 {
+	at, err := reminder.Instant(text)
+	if err != nil || at.Year() < 2000 || at.Year() > 9998 {
 		return time.Time{}, false
 	}
-	return at.UTC(), true
+	return at, true
 }

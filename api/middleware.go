@@ -14,9 +14,9 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 )
 
-// guard adds the middleware of every route, and the answers for requests that match none.
+// guard adds the middleware of every route, serves HEAD as GET (net/http leaves out the body), and adds the answers for requests that match none.
 func (e errorWriter) guard(r chi.Router, hosts []string) {
-	r.Use(withHeaders, e.withRecovery)
+	r.Use(withHeaders, e.withRecovery, middleware.GetHead)
 	if len(hosts) > 0 {
 		r.Use(e.withHosts(hosts))
 	}
@@ -97,6 +97,9 @@ func (e errorWriter) wrongMethod(w http.ResponseWriter, r *http.Request, routes 
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		if routes.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
+			if method == http.MethodGet {
+				allowed = append(allowed, http.MethodHead)
+			}
 		}
 	}
 	if len(allowed) == 0 {

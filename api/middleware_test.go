@@ -22,29 +22,64 @@ func TestRoutes_WrongMethodGetsAllow(t *testing.T) {
 	for _, c := range []struct{ method, path, allow string }{
 		{"GET", "/v1/push/seats", "POST"},
 		{"GET", "/v1/reminders", "POST"},
-		{"DELETE", "/v1/reminders/r", "GET"},
-		{"POST", "/v1/reminders/a%2Fb", "GET"},
+		{"DELETE", "/v1/reminders/r", "GET, HEAD"},
+		{"POST", "/v1/reminders/a%2Fb", "GET, HEAD"},
 		{"GET", "/v1/reminders/r/cancel", "POST"},
-		{"PATCH", "/v1/admin/entries", "GET"},
-		{"TRACE", "/v1/admin/entries", "GET"},
-		{"PUT", "/v1/admin/entries/x", "GET"},
+		{"PATCH", "/v1/admin/entries", "GET, HEAD"},
+		{"TRACE", "/v1/admin/entries", "GET, HEAD"},
+		{"PUT", "/v1/admin/entries/x", "GET, HEAD"},
 		{"GET", "/v1/admin/entries/x/resolve", "POST"},
-		{"POST", "/v1/admin/reconciliation", "GET"},
+		{"POST", "/v1/admin/reconciliation", "GET, HEAD"},
 		{"GET", "/v1/admin/reconciliation/runs", "POST"},
 		{"GET", "/v1/providers/mail/events", "POST"},
-		{"POST", "/v1/admin/dead-letters", "GET"},
-		{"POST", "/v1/admin/dead-letters/groups", "GET"},
-		{"DELETE", "/v1/admin/redrives", "GET, POST"},
+		{"POST", "/v1/admin/dead-letters", "GET, HEAD"},
+		{"POST", "/v1/admin/dead-letters/groups", "GET, HEAD"},
+		{"DELETE", "/v1/admin/redrives", "GET, HEAD, POST"},
 		{"GET", "/v1/admin/redrives/x/cancel", "POST"},
 		{"GET", "/v1/admin/users/u-77/data", "DELETE"},
 		{"OPTIONS", "/v1/admin/users/u%2F77/data", "DELETE"},
 		{"OPTIONS", "/v1/reminders", "POST"},
 		{"PROPFIND", "/v1/reminders", "POST"},
-		{"HEAD", "/v1/reminders/r", "GET"},
+		{"HEAD", "/v1/reminders", "POST"},
+		{"HEAD", "/v1/push/seats", "POST"},
+		{"HEAD", "/v1/reminders/r/cancel", "POST"},
 	} {
 		w := h.expect(request(c.method, c.path, "producer", ""), 405, wire.ProblemCodeMethodNotAllowed)
 		if got := w.Header().Get("Allow"); got != c.allow {
 			t.Errorf("%s %s: Allow is %q, not %q", c.method, c.path, got, c.allow)
+		}
+	}
+}
+
+func TestRoutes_HeadIsAnsweredAsGetWithoutBody(t *testing.T) {
+	services := httptest.NewServer(newHarness(t, working()).handler)
+	defer services.Close()
+	probes := httptest.NewServer(Operations(OperationsOptions{
+		Ready: readiness(reachable), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1")) }),
+	}))
+	defer probes.Close()
+	for _, address := range []string{
+		probes.URL + "/livez", probes.URL + "/readyz", probes.URL + "/metrics", services.URL + "/v1/reminders/r",
+		services.URL + "/v1/admin/entries", services.URL + "/v1/admin/audit", services.URL + "/v1/nothing",
+	} {
+		answers := map[string]*http.Response{}
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			r, err := http.NewRequestWithContext(t.Context(), method, address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer admin")
+			w, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Body.Close()
+			answers[method] = w
+		}
+		get, head := answers[http.MethodGet], answers[http.MethodHead]
+		if body, err := io.ReadAll(head.Body); head.StatusCode != get.StatusCode || len(body) != 0 || err != nil ||
+			head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
+			t.Errorf("%s: HEAD is answered with %d and %q, GET with %d", address, head.StatusCode, body, get.StatusCode)
 		}
 	}
 }

@@ -676,7 +676,10 @@ type RedriveResponse struct {
 //
 // Example: {"channel":"email","content":{"html":"\u003cp\u003eIt is held until 09:10.\u003c/p\u003e","subject":"Your seat is about to expire","text":"It is held until 09:10."},"correlation_id":"req-5f","created_at":"2031-03-04T08:55:00Z","deadline":"2031-03-04T09:10:00Z","metadata":{"course":"algebra-1"},"not_before":"2031-03-04T09:00:00Z","reminder_id":"rem-1842","reservation_id":"seat-1842","to":"ada@example.org","type":"seat_expiring","user_id":"u-77"}
 type Reminder struct {
-	ReminderID    string `json:"reminder_id,omitempty,omitzero"`
+	// ReminderID Not `.` or `..`.
+	ReminderID string `json:"reminder_id,omitempty,omitzero"`
+
+	// ReservationID Not `.` or `..`.
 	ReservationID string `json:"reservation_id,omitempty,omitzero"`
 	Type          string `json:"type"`
 	Channel       string `json:"channel"`

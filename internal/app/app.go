@@ -42,7 +42,6 @@ type Build struct {
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 15 * time.Second // for a whole request
-	idleTimeout       = 2 * time.Minute  // longer than load balancers keep idle connections, so that they close first
 	maxHeaderBytes    = 64 << 10
 	backlogEvery      = 15 * time.Second // as deploy/alerts.yaml expects
 	workerPoll        = 500 * time.Millisecond
@@ -164,14 +163,14 @@ func newGateway(ctx context.Context, cfg config.Config, build Build, log *slog.L
 	}
 	options = hooks.api(options)
 	if cfg.AdminListen == "" {
-		g.public = []*http.Server{server(cfg.Listen, api.New(options), writeTimeout(cfg), log)}
+		g.public = []*http.Server{server(cfg, cfg.Listen, api.New(options), writeTimeout(cfg), log)}
 	} else {
 		g.public = []*http.Server{
-			server(cfg.Listen, api.NewPublic(options), writeTimeout(cfg), log),
-			server(cfg.AdminListen, api.NewAdmin(options), writeTimeout(cfg), log),
+			server(cfg, cfg.Listen, api.NewPublic(options), writeTimeout(cfg), log),
+			server(cfg, cfg.AdminListen, api.NewAdmin(options), writeTimeout(cfg), log),
 		}
 	}
-	g.ops = server(cfg.OpsListen, api.Operations(api.OperationsOptions{
+	g.ops = server(cfg, cfg.OpsListen, api.Operations(api.OperationsOptions{
 		Ready: readiness{g.store}, Gates: closedGates(pool), Failover: failovers.Last, Draining: g.draining.Load,
 		Metrics: tel.Handler(), Profiling: cfg.Pprof, Log: log,
 	}), time.Minute, log)
@@ -306,11 +305,11 @@ func logEvery(interval time.Duration, log func(error)) func(error) {
 	}
 }
 
-func server(addr string, handler http.Handler, write time.Duration, log *slog.Logger) *http.Server {
+func server(cfg config.Config, addr string, handler http.Handler, write time.Duration, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: handler,
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: write,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }

@@ -149,6 +149,7 @@ func (k *checker) times() {
 	k.within("failover_window", k.FailoverWindow, 0, 30*day)
 	k.within("drain", k.Drain, 0, 10*time.Minute)
 	k.within("grace", k.Grace, 0, time.Hour)
+	k.within("idle_timeout", k.IdleTimeout, time.Second, time.Hour)
 	k.limit("limit", k.Limit)
 	switch {
 	case k.Memory < k.Retention.Dead+afterRedrive:

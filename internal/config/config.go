@@ -29,6 +29,7 @@ type Config struct {
 	OpsListen   string // host:port of health, metrics and pprof
 	AdminListen string // host:port of the admin API; empty to serve it on Listen
 	Pprof       bool
+	IdleTimeout time.Duration // of an idle connection to a listener; longer than load balancers keep theirs, so that they close first
 
 	Database Database
 	Lease    time.Duration // how long a holder's claim lasts

@@ -46,7 +46,8 @@ func TestParse_FillsInDefaults(t *testing.T) {
 		LookupSchedule: []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour},
 		FailoverWindow: 10 * time.Minute,
 		Retention:      Retention{Sent: 30 * day, Dead: 90 * day, Dropped: 30 * day}, Redrive: Redrive{MaxRedrives: 3, MaxItems: 1000, MaxRunning: 100},
-		Drain: 5 * time.Second, Grace: 25 * time.Second, Limit: 256 * 1024,
+		IdleTimeout: 620 * time.Second,
+		Drain:       5 * time.Second, Grace: 25 * time.Second, Limit: 256 * 1024,
 		Sources: map[string]Source{},
 		Providers: map[string]Provider{"mail": {
 			Kind: "webhook", URL: "https://mail.example.org/send", Timeout: 10 * time.Second, Concurrency: 10,

@@ -44,6 +44,7 @@ func Dev(addr, dataDir string) (Config, error) {
 	c := Config{
 		Dev:            true,
 		Listen:         addr,
+		IdleTimeout:    DefaultIdleTimeout,
 		OpsListen:      net.JoinHostPort(host, strconv.Itoa(ops)),
 		Database:       Database{Path: filepath.Join(dataDir, "ledger.db"), MaxConns: 1},
 		Lease:          10 * time.Second,

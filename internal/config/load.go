@@ -114,6 +114,10 @@ func (r *reader) config(body ast.Node) Config {
 	}
 }
 
+// DefaultIdleTimeout is longer than the 600 s for which Google's load balancers keep an idle connection: if the server
+// closed first, a request that is already on its way would fail.
+const DefaultIdleTimeout = 620 * time.Second
+
 func readConfig(s *section) Config {
 	c := Config{
 		AllowSandbox:   s.boolean("allow_sandbox"),
@@ -121,6 +125,7 @@ func readConfig(s *section) Config {
 		OpsListen:      s.text("ops_listen", "127.0.0.1:9090"),
 		AdminListen:    s.text("admin_listen", ""),
 		Pprof:          s.boolean("pprof"),
+		IdleTimeout:    s.duration("idle_timeout", DefaultIdleTimeout),
 		Database:       readDatabase(s.child("database")),
 		Lease:          s.duration("lease", 30*time.Second),
 		Sweep:          s.duration("sweep", 5*time.Second),

@@ -78,6 +78,7 @@ func BearerToken(h http.Header) (string, bool) {
 		return "", false
 	}
 	scheme, token, ok := strings.Cut(value, " ")
+	token = strings.TrimLeft(token, " ") // RFC 6750 section 2.1 allows several spaces
 	return token, ok && strings.EqualFold(scheme, "Bearer") && token != ""
 }
 

@@ -217,6 +217,17 @@ func TestBearerToken_LengthIsLimited(t *testing.T) {
 	}
 }
 
+func TestBearerToken_SeveralSpacesMayPrecedeIt(t *testing.T) {
+	for value, want := range map[string]string{
+		"Bearer t0ken": "t0ken", "Bearer  t0ken": "t0ken", "bearer     t0ken": "t0ken",
+		"Bearer ": "", "Bearer    ": "", "Bearer": "", "Bearert0ken": "", "Bearer\tt0ken": "", " Bearer t0ken": "",
+	} {
+		if got, ok := ingest.BearerToken(http.Header{"Authorization": {value}}); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: got %q, %v", value, got, ok)
+		}
+	}
+}
+
 func TestNewAuthenticator_UnsafeSecretsAreRejected(t *testing.T) {
 	for name, values := range map[string][]string{
 		"none":                   nil,

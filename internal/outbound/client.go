@@ -20,6 +20,7 @@ type Options struct {
 	Proxy      *url.URL       // nil for none; the environment is not used
 	RootCAs    *x509.CertPool // nil for the system's roots
 	UserAgent  string         // "sendonce"
+	Reuse      bool           // reuses connections, which is unsafe if the peer may answer one request twice
 }
 
 const (
@@ -27,9 +28,10 @@ const (
 	idleTimeout = 30 * time.Second // of an idle connection; shorter than what servers use
 	idlePerHost = 32               // idle connections kept per host
 	maxHeader   = 64 << 10         // of a response, in bytes
+	tlsSessions = 64               // TLS sessions kept, so that a new connection needs no whole handshake
 )
 
-// Client sends requests. It is safe for concurrent use, and reuses connections between calls.
+// Client sends requests. It is safe for concurrent use. Each call has its own connection, unless [Options.Reuse] is set.
 type Client struct {
 	http      *http.Client
 	maxBody   int64
@@ -40,12 +42,17 @@ type Client struct {
 func New(o Options) *Client {
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
+	tlsConfig := &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs,
+		ClientSessionCache: tls.NewLRUClientSessionCache(tlsSessions),
+	}
 	transport := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout:    or(o.TLSTimeout, 5*time.Second),
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
+		TLSClientConfig:        tlsConfig,
 		Protocols:              &http1,
 		DisableCompression:     true,
+		DisableKeepAlives:      !o.Reuse,
 		IdleConnTimeout:        idleTimeout,
 		MaxIdleConnsPerHost:    idlePerHost,
 		MaxResponseHeaderBytes: maxHeader,
@@ -99,6 +106,11 @@ func (c *Client) Do(ctx context.Context, req *http.Request) Response {
 	}
 	defer httpResp.Body.Close()
 	resp.Status, resp.Header, resp.Cause = httpResp.StatusCode, httpResp.Header, CauseStatus
+	if resp.Status == http.StatusSwitchingProtocols {
+		// The body is the bare connection, which net/http no longer watches: a read would end neither with ctx nor
+		// ever. No upgrade was asked for, so nothing on it belongs to this call; closing the body closes it.
+		return resp
+	}
 	resp.Body, err = io.ReadAll(io.LimitReader(httpResp.Body, c.maxBody+1))
 	if int64(len(resp.Body)) > c.maxBody {
 		resp.Body, resp.BodyCut = resp.Body[:c.maxBody], true

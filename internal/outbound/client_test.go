@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -72,7 +73,7 @@ func TestDo_ReplayableRequestIsNotReplayed(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	c := client(t, outbound.Options{})
+	c := client(t, outbound.Options{Reuse: true})
 	for i := range 100 {
 		req := post(t, "http://"+address)
 		req.Header.Set("Idempotency-Key", "k")
@@ -209,6 +210,84 @@ func TestDo_RequiresValidCertificateAndHTTP1(t *testing.T) {
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	if resp := trusting.Do(t.Context(), post(t, "https://localhost:"+port)); resp.Cause != outbound.CauseCertificate || resp.Called {
 		t.Errorf("other host: %+v", resp)
+	}
+}
+
+// The peer keeps the connection open after its response, so that only the client can end the call and close it.
+func TestDo_ResponseThatNeverEndsEndsWithCall(t *testing.T) {
+	for name, test := range map[string]struct {
+		text, cause string
+		status      int
+	}{
+		"switched protocols":         {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", outbound.CauseStatus, 101},
+		"switched without a header":  {"HTTP/1.1 101 Switching Protocols\r\n\r\n", outbound.CauseStatus, 101},
+		"switched after a hint":      {"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", outbound.CauseStatus, 101},
+		"continue and nothing more":  {"HTTP/1.1 100 Continue\r\n\r\n", outbound.CauseTimeout, 0},
+		"processing, nothing more":   {"HTTP/1.1 102 Processing\r\n\r\n", outbound.CauseTimeout, 0},
+		"unknown and nothing more":   {"HTTP/1.1 199 Unknown\r\n\r\n", outbound.CauseTimeout, 0},
+		"headers that never end":     {"HTTP/1.1 200 OK\r\nX: a\r\n", outbound.CauseTimeout, 0},
+		"a body that never ends":     {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na", outbound.CauseBodyCut, 200},
+		"chunks that never end":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", outbound.CauseBodyCut, 200},
+		"a body without a length":    {"HTTP/1.1 200 OK\r\n\r\na", outbound.CauseBodyCut, 200},
+		"a refusal that never ends":  {"HTTP/1.1 422 No\r\nContent-Length: 9\r\n\r\na", outbound.CauseBodyCut, 422},
+		"a response, and no closing": {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", outbound.CauseStatus, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			closed := make(chan struct{})
+			address := listen(t, func(conn net.Conn) {
+				defer close(closed)
+				reply(test.text)(conn)
+				_, _ = io.Copy(io.Discard, conn)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			ended := make(chan outbound.Response, 1)
+			go func() { ended <- client(t, outbound.Options{}).Do(ctx, post(t, "http://"+address)) }()
+			for _, wait := range []string{"the call ends", "the connection is closed"} {
+				select {
+				case resp := <-ended:
+					if resp.Status != test.status || resp.Cause != test.cause || !resp.Called {
+						t.Errorf("got status %d with cause %q, want %d with %q", resp.Status, resp.Cause, test.status, test.cause)
+					}
+					ended = nil
+				case <-closed:
+					closed = nil
+				case <-time.After(10 * time.Second):
+					t.Fatalf("not before 10 s: %s", wait)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDo compares a connection for each call with reused ones, over TLS and without it.
+func BenchmarkDo(b *testing.B) {
+	for _, secure := range []bool{false, true} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"id": "m-1"}`)
+		}))
+		o := outbound.Options{}
+		if secure {
+			server.StartTLS()
+			o.RootCAs = x509.NewCertPool()
+			o.RootCAs.AddCert(server.Certificate())
+		} else {
+			server.Start()
+		}
+		for _, o.Reuse = range []bool{false, true} {
+			b.Run(fmt.Sprintf("tls=%v/reuse=%v", secure, o.Reuse), func(b *testing.B) {
+				c := outbound.New(o)
+				defer c.CloseIdle()
+				for b.Loop() {
+					req, _ := http.NewRequest(http.MethodPost, server.URL, strings.NewReader(`{"a":1}`))
+					if resp := c.Do(b.Context(), req); resp.Status != http.StatusOK {
+						b.Fatalf("got %+v", resp)
+					}
+				}
+			})
+		}
+		server.Close()
 	}
 }
 

@@ -10,6 +10,10 @@
 //   - one call is at most one request on the wire: GetBody is cleared, so that net/http cannot replay a
 //     POST on its own (net/http Request.isReplayable), no redirect is followed, and only HTTP/1.1 is
 //     used, since HTTP/2 replays requests after some resets on its own;
+//   - a connection is used for one call, so that a second response to one request is never taken for the
+//     response to the next, and no request is lost on a connection that the peer has just closed;
+//   - every call ends at its deadline, whatever the peer does, and leaves no connection and no goroutine
+//     behind; a connection that the peer switches to another protocol is closed unread;
 //   - everything read from a peer is limited in size, and nothing is decompressed implicitly;
 //   - a certificate that does not verify is never accepted, and no proxy is taken from the environment.
 //

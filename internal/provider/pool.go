@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -111,21 +110,6 @@ func (p *Pool) Send(ctx context.Context, name string, s ledger.Shipment) ledger.
 		return ledger.Outcome{Result: ledger.ResultNotCalled, Cause: outbound.CauseNotDialled}
 	}
 	return redactRecipient(m.Provider.Send(ctx, s), s.Recipient)
-}
-
-// redactRecipient drops the code and the request id if they contain the recipient. Both are stored with the entry
-// for as long as it exists, shown to everybody who may see the entry, and not reached by an erasure.
-func redactRecipient(o ledger.Outcome, recipient string) ledger.Outcome {
-	contains := func(text string) bool {
-		return recipient != "" && strings.Contains(strings.ToLower(text), strings.ToLower(recipient))
-	}
-	if contains(o.Code) {
-		o.Code = ""
-	}
-	if contains(o.RequestID) {
-		o.RequestID = ""
-	}
-	return o
 }
 
 // Lookup asks a provider, within its timeout, whether it accepted the message sent under a send key. It takes no

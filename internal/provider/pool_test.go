@@ -2,6 +2,9 @@ package provider_test
 
 import (
 	"context"
+	"encoding/base64"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -198,6 +201,49 @@ func TestPoolSend_CodeContainingRecipientIsDropped(t *testing.T) {
 		}
 		if o := p.Send(t.Context(), "mail", ledger.Shipment{}); o.Code != code {
 			t.Errorf("%q without a recipient: %+v", code, o)
+		}
+	}
+}
+
+func TestPoolSend_CodeContainingEncodedRecipientIsDropped(t *testing.T) {
+	const recipient = "ada+seat@example.org"
+	encoded := map[string]string{
+		"percent":            "ada%2Bseat%40example.org",
+		"percent lower case": "to=ADA%2bseat%40Example%2eorg!",
+		"percent twice":      "ada%252Bseat%2540example.org",
+		"every byte":         "%61%64%61%2B%73%65%61%74%40%65%78%61%6D%70%6C%65%2E%6F%72%67",
+		"plus as a space":    "ada seat@example.org",
+		"quoted printable":   "ada=2Bseat=40example.org",
+		"JSON escape":        `ada\u002bseat\u0040example.org`,
+		"HTML":               "ada&#43;seat&#64;example.org",
+		"xtext":              "rfc822;ada+2Bseat@example.org",
+		"cut":                "no mailbox: ada+seat@exampl",
+		"quoted local part":  `<"ada+seat"@example.org>`,
+	}
+	for name, e := range map[string]*base64.Encoding{
+		"std": base64.StdEncoding, "raw std": base64.RawStdEncoding, "URL": base64.URLEncoding, "raw URL": base64.RawURLEncoding,
+	} {
+		for _, before := range []string{"", "x", "to:", "<<??>>", "user=\xff\xfe"} {
+			text := e.EncodeToString([]byte(before + recipient + "?>"))
+			encoded[name+" after "+before] = text
+			encoded[name+" within a word after "+before] = "err_" + text + "z"
+			encoded[name+" percent after "+before] = "id=" + url.QueryEscape(text)
+			encoded[name+" capitals after "+before] = e.EncodeToString([]byte(before + strings.ToUpper(recipient)))
+		}
+	}
+	for name, code := range encoded {
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Provider: &stub{name: "mail", code: code}, Concurrency: 1})
+		if o := p.Send(t.Context(), "mail", ledger.Shipment{Recipient: recipient}); o.Code != "" || o.RequestID != "" {
+			t.Errorf("%s: code %q, request id %q", name, o.Code, o.RequestID)
+		}
+	}
+	for _, code := range []string{
+		"550 5.1.1", "100%", "%zz%4", "YWRh", "invalid_recipient", "req-0af7651916cd43dd8448eb211c80319c", "====", "_-_-_",
+		base64.StdEncoding.EncodeToString([]byte("grace@example.org")),
+	} {
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Provider: &stub{name: "mail", code: code}, Concurrency: 1})
+		if o := p.Send(t.Context(), "mail", ledger.Shipment{Recipient: recipient}); o.Code != code || o.RequestID != code {
+			t.Errorf("%q: code %q, request id %q", code, o.Code, o.RequestID)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (c *Checker) request(ctx context.Context, check Check, e ledger.Entry) (rel
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, expand(check.URL, e), nil)
-	if err != nil {
+	if err != nil || leavesPlace(req.URL, check.URL) {
 		return false, false
 	}
 	for name, values := range check.Headers {
@@ -81,6 +81,21 @@ func (c *Checker) request(ctx context.Context, check Check, e ledger.Entry) (rel
 		return false, false
 	}
 	return *answer.Relevant, true
+}
+
+// leavesPlace reports whether an id made a dot segment of the path, for example an id of ".." from before ids were
+// checked for it. Escaped or not, whoever receives such a path resolves it to another one (RFC 3986 section 6.2.2.3).
+func leavesPlace(expanded *url.URL, template string) bool {
+	dots := func(path string) (n int) {
+		for segment := range strings.SplitSeq(path, "/") {
+			if segment == "." || segment == ".." {
+				n++
+			}
+		}
+		return n
+	}
+	configured, err := url.Parse(template)
+	return err != nil || dots(expanded.EscapedPath()) != dots(configured.EscapedPath())
 }
 
 // expand replaces the placeholders of a URL by the entry's ids. Each is escaped as one path segment or query value, so

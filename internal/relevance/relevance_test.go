@@ -93,6 +93,26 @@ func TestCheck_IDIsEscapedInURL(t *testing.T) {
 	}
 }
 
+func TestCheck_IDOfDotsIsNotAskedAbout(t *testing.T) {
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("requested %s", r.RequestURI)
+		_, _ = w.Write([]byte(`{"relevant": false}`))
+	}))
+	defer peer.Close()
+	for template, id := range map[string]string{
+		"/v1/seats/{reservation_id}/relevant": "..", "/v1/seats/{reservation_id}": ".", "/v1/seats/.{reservation_id}/x": ".",
+	} {
+		checker := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Check{
+			"default": {URL: peer.URL + template, Timeout: 5 * time.Second},
+		})
+		dots := entry
+		dots.ReservationID = id
+		if got := checker.Check(t.Context(), dots); got != ledger.RelevanceUnanswered {
+			t.Errorf("%s with %q: got %v, want no answer", template, id, got)
+		}
+	}
+}
+
 func TestCheck_TypeWithoutURLIsAlwaysWanted(t *testing.T) {
 	checker := relevance.New(outbound.New(outbound.Options{}), map[string]relevance.Check{
 		"default": {URL: "http://127.0.0.1:1/", Timeout: time.Second}, "seat_expiring": {},

@@ -26,6 +26,10 @@ var textRules = map[string]struct {
 		func(s string) bool { return ascii(s, '!', 255) },
 		"must be 1 to 255 printable ASCII characters without space",
 	},
+	"segment": {
+		func(s string) bool { return s != "." && s != ".." },
+		"must not be '.' or '..', which no URL can hold as one segment of its path",
+	},
 	"line": {
 		func(s string) bool { return ascii(s, ' ', 255) },
 		"must be 1 to 255 printable ASCII characters",

@@ -31,8 +31,8 @@ func Parse(raw []byte) (Reminder, error) {
 // form is the document with its members in their JSON types, nil for an absent member. The tags name the rules of
 // grammar.go.
 type form struct {
-	ReminderID    *string           `json:"reminder_id" validate:"required_without=ReservationID,omitnil,id"`
-	ReservationID *string           `json:"reservation_id" validate:"omitnil,id"`
+	ReminderID    *string           `json:"reminder_id" validate:"required_without=ReservationID,omitnil,id,segment"`
+	ReservationID *string           `json:"reservation_id" validate:"omitnil,id,segment"`
 	Type          *string           `json:"type" validate:"required,word"`
 	Channel       *string           `json:"channel" validate:"required,word"`
 	UserID        *string           `json:"user_id" validate:"omitnil,line"`
@@ -128,13 +128,11 @@ func (r *reader) time(name string) *time.Time {
 	if !ok {
 		return nil
 	}
-	var t time.Time
-	// This decoder is strict about RFC 3339, where time.Parse accepts a comma or a single digit.
-	if err := json.Unmarshal(value, &t); err != nil {
+	t, err := Instant(unquoted(value))
+	if err != nil {
 		r.fault(name, "must be "+wanted)
 		return nil
 	}
-	t = t.UTC()
 	return &t
 }
 

@@ -130,11 +130,33 @@ func TestParse_ReservationIDReplacesAMissingReminderID(t *testing.T) {
 	}
 }
 
+func TestInstant_LowerCaseAndLeapSecondsAreRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"2026-12-01t00:48:36z":      "2026-12-01T00:48:36Z",
+		"2026-12-01T00:48:36z":      "2026-12-01T00:48:36Z",
+		"2026-12-01t01:48:36+01:00": "2026-12-01T00:48:36Z",
+		"2026-12-01t00:48:36.25z":   "2026-12-01T00:48:36.25Z",
+		"2016-12-31T23:59:60Z":      "2017-01-01T00:00:00Z",
+		"2016-12-31t23:59:60.5z":    "2017-01-01T00:00:00.5Z",
+		"2017-01-01T00:59:60+01:00": "2017-01-01T00:00:00Z",
+		"2016-12-31T15:59:60-08:00": "2017-01-01T00:00:00Z",
+		"2016-12-31T23:59:59z":      "2016-12-31T23:59:59Z",
+	} {
+		if got, err := reminder.Instant(text); err != nil || got.Format(time.RFC3339Nano) != want {
+			t.Errorf("%s: got %s, %v", text, got.Format(time.RFC3339Nano), err)
+		}
+		if _, err := reminder.Parse([]byte(document("created_at", `"`+text+`"`))); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestParse_ReportsEachFaultByItsField(t *testing.T) {
 	const (
 		required = "is required"
 		text     = "must be a string"
 		id       = "must be 1 to 255 printable ASCII characters without space"
+		segment  = "must not be '.' or '..', which no URL can hold as one segment of its path"
 		line     = "must be 1 to 255 printable ASCII characters"
 		word     = "must be 1 to 64 of a-z, 0-9, '_', '.' and '-', starting with a letter"
 		to       = "must be 1 to 1024 bytes without control characters"
@@ -158,6 +180,10 @@ func TestParse_ReportsEachFaultByItsField(t *testing.T) {
 		"id with a line feed":           {document("reminder_id", `"a\nb"`), "reminder_id", id},
 		"id with DEL":                   {document("reminder_id", `"a\u007f"`), "reminder_id", id},
 		"id beyond ASCII":               {document("reminder_id", `"ré"`), "reminder_id", id},
+		"an id of one dot":              {document("reminder_id", `"."`), "reminder_id", segment},
+		"an id of two dots":             {document("reminder_id", `"\u002e."`), "reminder_id", segment},
+		"a reservation of one dot":      {document("reservation_id", `"."`), "reservation_id", segment},
+		"a reservation of two dots":     {document("reservation_id", `".."`), "reservation_id", segment},
 		"reservation with a space":      {document("reservation_id", `" "`), "reservation_id", id},
 		"no type":                       {document("type", ""), "type", required},
 		"null type":                     {document("type", "null"), "type", required},
@@ -193,6 +219,10 @@ func TestParse_ReportsEachFaultByItsField(t *testing.T) {
 		"time without a zone":           {document("created_at", `"2031-03-04T09:00:00"`), "created_at", instant},
 		"time with a lone digit":        {document("created_at", `"2031-03-04T9:00:00Z"`), "created_at", instant},
 		"time with a comma":             {document("created_at", `"2031-03-04T09:00:00,5Z"`), "created_at", instant},
+		"time with a space":             {document("created_at", `"2031-03-04 09:00:00Z"`), "created_at", instant},
+		"a leap second at noon":         {document("created_at", `"2031-03-04T12:00:60Z"`), "created_at", instant},
+		"a leap second but not in UTC":  {document("created_at", `"2031-12-31T23:59:60+01:00"`), "created_at", instant},
+		"second 61":                     {document("created_at", `"2031-12-31T23:59:61Z"`), "created_at", instant},
 		"the year 1999":                 {document("not_before", `"1999-12-31T23:59:59Z"`), "not_before", era},
 		"1999 in UTC":                   {document("not_before", `"2000-01-01T00:30:00+01:00"`), "not_before", era},
 		"10000 in UTC":                  {document("deadline", `"9999-12-31T23:30:00-01:00"`), "deadline", era},

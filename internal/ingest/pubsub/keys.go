@@ -53,6 +53,9 @@ func (k *keys) usable(id string, now time.Time) *rsa.PublicKey {
 	if now.Sub(k.fetched) >= keysUsable {
 		return nil
 	}
+	if only := k.byID[""]; only != nil {
+		return only
+	}
 	return k.byID[id]
 }
 
@@ -141,7 +144,8 @@ func (s *keySet) fetch(ctx context.Context) (map[string]*rsa.PublicKey, error) {
 }
 
 // readKeys returns the keys of a JSON Web Key Set (RFC 7517 section 5) that can verify RS256, and ignores the others.
-// A set without such a key is an error, so that it does not replace a set that has one.
+// A key without an id counts if it is the only one of the set, and then has the id "": it verifies any token, since its
+// signature decides. A set without such a key is an error, so that it does not replace a set that has one.
 func readKeys(body []byte) (map[string]*rsa.PublicKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -152,7 +156,7 @@ func readKeys(body []byte) (map[string]*rsa.PublicKey, error) {
 	byID := make(map[string]*rsa.PublicKey)
 	for _, raw := range set.Keys {
 		var k jose.JSONWebKey
-		if json.Unmarshal(raw, &k) != nil || k.KeyID == "" ||
+		if json.Unmarshal(raw, &k) != nil || k.KeyID == "" && len(set.Keys) > 1 ||
 			k.Use != "" && k.Use != "sig" || k.Algorithm != "" && k.Algorithm != string(jose.RS256) {
 			continue
 		}

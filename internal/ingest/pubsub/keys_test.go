@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/sendonce/sendonce/internal/ingest"
+	"github.com/sendonce/sendonce/internal/ingest/pubsub"
 )
 
 func TestKeys_UnknownKeyIDsFetchAtMostOncePerMinute(t *testing.T) {
@@ -39,6 +42,24 @@ func TestKeys_UnknownKeyIDsFetchAtMostOncePerMinute(t *testing.T) {
 			t.Fatalf("a valid token among them: %v", err)
 		}
 		i.advance(time.Minute)
+	}
+}
+
+func TestKeys_OnlyKeyOfSetNeedsNoID(t *testing.T) {
+	i := newIssuer(t, "")
+	a := i.authenticator()
+	if err := push(a, i.signed(i.keys[""], map[string]any{}, i.claims())); err != nil {
+		t.Errorf("a token without a key id: %v", err)
+	}
+	if err := push(a, i.signed(i.keys[""], map[string]any{"kid": "k7"}, i.claims())); err != nil {
+		t.Errorf("a token with a key id: %v", err)
+	}
+	if err := push(a, i.signed(newKey(t), map[string]any{}, i.claims())); !errors.Is(err, ingest.ErrUnauthenticated) {
+		t.Errorf("another key: %v", err)
+	}
+	two := newIssuer(t, "", "k1")
+	if err := push(two.authenticator(), two.signed(two.keys[""], map[string]any{}, two.claims())); !errors.Is(err, ingest.ErrUnauthenticated) {
+		t.Errorf("one of two keys: %v", err)
 	}
 }
 
@@ -192,5 +213,48 @@ func TestKeys_ConcurrentFirstPushesShareOneFetch(t *testing.T) {
 	wg.Wait()
 	if i.fetches() != 1 {
 		t.Errorf("%d fetches", i.fetches())
+	}
+}
+
+// The peer keeps the connection open after what it wrote.
+func TestKeys_FetchEndsWhateverThePeerResponds(t *testing.T) {
+	for name, text := range map[string]string{
+		"switched protocols": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
+		"hints":              "HTTP/1.1 103 Early Hints\r\n\r\n",
+		"a cut header":       "HTTP/1.1 200 OK\r\nX: a\r\n",
+		"a cut body":         "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = conn.Read(make([]byte, 4096))
+				_, _ = io.WriteString(conn, text)
+				_, _ = io.Copy(io.Discard, conn)
+			}()
+			i := newIssuer(t, "k1")
+			a := i.authenticator(func(o *pubsub.OIDCOptions) {
+				o.KeysURL, o.Client = "http://"+listener.Addr().String(), &http.Client{Timeout: 200 * time.Millisecond}
+			})
+			if err := push(a, i.token("k1", i.claims())); !errors.Is(err, ingest.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+			select {
+			case <-closed:
+			case <-time.After(10 * time.Second):
+				t.Error("the connection is still open")
+			}
+		})
 	}
 }

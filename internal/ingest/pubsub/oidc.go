@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/sendonce/sendonce/internal/ingest"
 )
@@ -76,6 +79,9 @@ func (a *oidcAuthenticator) Authenticate(ctx context.Context, h http.Header, _ [
 	if err != nil {
 		return fmt.Errorf("%w: %w", ingest.ErrUnauthenticated, err)
 	}
+	if !strictObject(jws.UnsafePayloadWithoutVerification()) {
+		return ingest.ErrUnauthenticated
+	}
 	key, err := a.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {
 		return err
@@ -90,7 +96,28 @@ func (a *oidcAuthenticator) Authenticate(ctx context.Context, h http.Header, _ [
 	return a.check(verified)
 }
 
-// check verifies the claims that the library does not check.
+// claimNames are the claims that decide whether a token is accepted.
+var claimNames = []string{"iss", "aud", "exp", "nbf", "iat", "email", "email_verified"}
+
+// strictObject reports whether the claims are one JSON object with no name twice, in which none of the names that
+// decide occurs in another case: encoding/json, by which the library reads them, would take it for the claim.
+func strictObject(claims []byte) bool {
+	var members map[string]jsontext.Value
+	if json.Unmarshal(claims, &members) != nil || members == nil {
+		return false
+	}
+	for name := range members {
+		for _, claim := range claimNames {
+			if name != claim && strings.EqualFold(name, claim) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// check verifies the claims that the library does not check. A string "true" does not verify an email: Google's tokens
+// have a boolean there.
 func (a *oidcAuthenticator) check(token *oidc.IDToken) error {
 	var claims struct {
 		Email    string `json:"email"`

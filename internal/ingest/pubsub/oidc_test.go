@@ -142,6 +142,32 @@ func (i *issuer) token(id string, claims map[string]any) string {
 	return i.signed(i.keys[id], map[string]any{"alg": "RS256", "typ": "JWT", "kid": id}, claims)
 }
 
+func (i *issuer) claimsText() string {
+	text, err := json.Marshal(i.claims())
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// signedRaw returns an RS256 token with these bytes as its claims.
+func (i *issuer) signedRaw(key *rsa.PrivateKey, id, claims string) string {
+	i.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: key}, extraHeaders(map[string]any{"kid": id}))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	jws, err := signer.Sign([]byte(claims))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	token, err := jws.CompactSerialize()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return token
+}
+
 // signed returns an RS256 token with the given header.
 func (i *issuer) signed(key *rsa.PrivateKey, header, claims map[string]any) string {
 	i.t.Helper()
@@ -255,6 +281,11 @@ func TestOIDC_RejectsEverythingElse(t *testing.T) {
 		"no email":                   i.token("k1", i.claims("email", nil)),
 		"an email not verified":      i.token("k1", i.claims("email_verified", false)),
 		"email_verified as a string": i.token("k1", i.claims("email_verified", "true")),
+		"email in another case":      i.token("k1", i.claims("email", nil, "EMAIL", email)),
+		"email in two cases":         i.token("k1", i.claims("Email", email)),
+		"verified in another case":   i.token("k1", i.claims("email_verified", nil, "Email_Verified", true)),
+		"audience in another case":   i.token("k1", i.claims("aud", nil, "AUD", audience)),
+		"a claim twice":              i.signedRaw(i.keys["k1"], "k1", strings.Replace(i.claimsText(), `"email":`, `"email":"x@example.test","email":`, 1)),
 		"no email_verified":          i.token("k1", i.claims("email_verified", nil)),
 		"expired by a second":        i.token("k1", i.claims("exp", now-1)),
 		"no expiry":                  i.token("k1", i.claims("exp", nil)),

@@ -31,6 +31,10 @@ const (
 	AcceptHTML    = "accept-html"    // 200 with an HTML page instead of JSON
 	AcceptBomb    = "accept-bomb"    // 200 with 1 MiB of headers
 	AcceptGarbage = "accept-garbage" // accepted, then bytes that are not HTTP
+	AcceptSwitch  = "accept-switch"  // accepted, then 101, and the connection stays open
+	AcceptHints   = "accept-hints"   // several informational responses, then 200
+	AcceptTwice   = "accept-twice"   // 200, and a second 200 once anything else arrives on the connection
+	EarlyReset    = "early-reset"    // the connection is reset before the message is read
 )
 
 // KeyCounts are the counts of a [Hostile] for one send key.
@@ -156,6 +160,11 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // receive reads the whole message, counts it, and responds as its mode says.
 func (h *Hostile) receive(w http.ResponseWriter, r *http.Request) {
+	if h.early() {
+		h.count(r, r.Header.Get("webhook-id"), "", nil)
+		hangUp(w, true, "")
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4<<20))
 	if err != nil {
 		return
@@ -177,6 +186,14 @@ func (h *Hostile) receive(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	respond(w, r, mode, id)
+}
+
+// early reports whether the next message to any recipient is one for [EarlyReset].
+func (h *Hostile) early() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	modes := h.control.Modes[""]
+	return len(modes) > 0 && modes[0] == EarlyReset
 }
 
 func (h *Hostile) count(r *http.Request, key, to string, body []byte) (mode, id string, wait time.Duration) {
@@ -255,6 +272,16 @@ func respond(w http.ResponseWriter, r *http.Request, mode, id string) {
 		hangUp(w, true, "")
 	case AcceptGarbage:
 		hangUp(w, false, "* OK IMAP4rev1 ready\r\n\r\n")
+	case AcceptSwitch:
+		keepOpen(w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "")
+	case AcceptHints:
+		for _, status := range []int{http.StatusProcessing, http.StatusEarlyHints, 199} {
+			w.WriteHeader(status)
+		}
+		writeJSON(w, map[string]string{"id": id})
+	case AcceptTwice:
+		answer := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{\"id\":\"1\"}"
+		keepOpen(w, answer, answer)
 	case AcceptStall:
 		<-r.Context().Done()
 	case AcceptCut:
@@ -281,6 +308,21 @@ func respond(w http.ResponseWriter, r *http.Request, mode, id string) {
 	default:
 		writeJSON(w, map[string]string{"id": id})
 	}
+}
+
+// keepOpen writes text to the connection as it is, and keeps the connection until the client closes it. Once anything
+// arrives on it, later is written as well.
+func keepOpen(w http.ResponseWriter, text, later string) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, text)
+	if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+		_, _ = io.WriteString(conn, later)
+	}
+	_, _ = io.Copy(io.Discard, conn)
 }
 
 // hangUp writes text to the connection as it is, without an HTTP response, and closes the connection.

@@ -90,6 +90,10 @@ func classRows() []classRow {
 		{mode: AcceptHTML, result: accepted, cause: "status"},
 		{mode: AcceptBomb, result: unknown, cause: "protocol"},
 		{mode: AcceptGarbage, result: unknown, cause: "protocol"},
+		{mode: AcceptSwitch, result: unknown, cause: "status"},
+		{mode: AcceptHints, result: accepted, cause: "status", receipt: true},
+		{mode: AcceptTwice, result: accepted, cause: "status", receipt: true},
+		{mode: EarlyReset, result: unknown},
 		{mode: "throttle:3", result: ledger.ResultThrottled},
 		{mode: "throttle:", result: ledger.ResultThrottled},
 		{mode: "busy:3", result: ledger.ResultThrottled},
@@ -121,7 +125,8 @@ func classRows() []classRow {
 
 // RunHTTP runs the class table that every HTTP adapter must pass: over a new connection and over a reused one, each
 // attempt is exactly one request, and its outcome is what the response proves. open creates the adapter for the base
-// URL of a fake, with a new client and without additional root certificates; it must send to /send.
+// URL of a fake, with a new client that reuses connections and has no additional root certificates; it must send to
+// /send.
 func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider) {
 	for _, warm := range []bool{false, true} {
 		name := map[bool]string{false: "cold", true: "warm"}[warm]
@@ -187,6 +192,25 @@ func RunHTTP(t *testing.T, open func(t *testing.T, url string) provider.Provider
 			t.Errorf("%d calls with %d bodies, want 6 with 1", got.Calls, got.Bodies)
 		}
 	})
+}
+
+// RunOneCall checks that each call has a connection of its own: a second response to one message is never the outcome
+// of the next message. open is as for [RunHTTP], with the client that is used in production.
+func RunOneCall(t *testing.T, open func(t *testing.T, url string) provider.Provider) {
+	var h Hostile
+	p := open(t, Serve(t, &h))
+	for i := range 50 {
+		h.SetModes(AcceptTwice, "status:422")
+		if o := send(t, p, Shipment(2*i), time.Minute); o.Result != ledger.ResultAccepted {
+			t.Fatalf("message %d: %+v", 2*i, o)
+		}
+		if o := send(t, p, Shipment(2*i+1), time.Minute); o.Result != ledger.ResultRefused {
+			t.Fatalf("message %d, which was refused: %+v", 2*i+1, o)
+		}
+	}
+	if c := h.Counts(); c.Calls != 100 || c.Connections != 100 {
+		t.Errorf("%d calls over %d connections, want 100 over 100", c.Calls, c.Connections)
+	}
 }
 
 // check tries a row until the call really used the warm connection, if the row requires one: net/http drops a

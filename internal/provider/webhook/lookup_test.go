@@ -48,7 +48,7 @@ func TestLookup_RequestIsAsDocumented(t *testing.T) {
 	}
 	want := http.Header{
 		"Accept": {"application/json"}, "Authorization": {"Bearer s3cret"}, "Cache-Control": {"no-cache, no-store"},
-		"Traceparent": {parent}, "User-Agent": {"sendonce"},
+		"Connection": {"close"}, "Traceparent": {parent}, "User-Agent": {"sendonce"},
 	}
 	if diff := cmp.Diff(want, got.Header); diff != "" {
 		t.Errorf("headers (-want +got)\n%s", diff)

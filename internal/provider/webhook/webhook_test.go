@@ -35,15 +35,30 @@ func open(t *testing.T, c webhook.Config) *webhook.Provider {
 
 func TestSend_BlindContractPassesClassTable(t *testing.T) {
 	providertest.RunHTTP(t, func(t *testing.T, url string) provider.Provider {
+		return open(t, webhook.Config{URL: url + "/send", Client: reusing(t)})
+	})
+}
+
+func TestSend_SecondResponseIsNotOutcomeOfNextMessage(t *testing.T) {
+	providertest.RunOneCall(t, func(t *testing.T, url string) provider.Provider {
 		return open(t, webhook.Config{URL: url + "/send"})
 	})
+}
+
+// reusing returns a client whose connections are reused, so that the class table also covers what net/http does on
+// a reused connection.
+func reusing(t *testing.T) *outbound.Client {
+	t.Helper()
+	c := outbound.New(outbound.Options{Reuse: true})
+	t.Cleanup(c.CloseIdle)
+	return c
 }
 
 // Here the header is set that lets net/http replay a POST; the table's counts show that it is not replayed.
 func TestSend_IdempotentContractPassesClassTable(t *testing.T) {
 	providertest.RunHTTP(t, func(t *testing.T, url string) provider.Provider {
 		contract := ledger.Contract{Kind: ledger.ContractIdempotent, Window: 24 * time.Hour}
-		return open(t, webhook.Config{URL: url + "/send", Contract: contract})
+		return open(t, webhook.Config{URL: url + "/send", Contract: contract, Client: reusing(t)})
 	})
 }
 

@@ -296,5 +296,25 @@ func mutants() []mutant {
 			"	queued := reads.batch.QueuedQueries\n	queued[1], queued[2] = queued[2], queued[1]\n	if err := s.send(ctx, &reads.batch); err != nil {\n		return ledger.Snapshot{}, err",
 			"db/postgres", "TestStore_LowWaterMarkIsRaisedBeforeADeletionAndReadAfterTheEntry",
 		},
+		{
+			"a connection reused after a response", "internal/outbound/client.go",
+			"DisableKeepAlives:      !o.Reuse", "DisableKeepAlives:      false", "internal/provider/webhook", "TestSend_SecondResponseIsNotOutcomeOfNextMessage",
+		},
+		{
+			"a connection switched to another protocol read to its end", "internal/outbound/client.go",
+			"if resp.Status == http.StatusSwitchingProtocols {", "if false {", "internal/outbound", "TestDo_ResponseThatNeverEndsEndsWithCall",
+		},
+		{
+			"an encoded recipient kept in a code", "internal/provider/redact.go",
+			"	if depth == 0 {", "	if true {", "internal/provider", "TestPoolSend_CodeContainingEncodedRecipientIsDropped",
+		},
+		{
+			"an id of dots in a URL", "internal/relevance/relevance.go",
+			"err != nil || leavesPlace(req.URL, check.URL)", "err != nil", "internal/relevance", "TestCheck_IDOfDotsIsNotAskedAbout",
+		},
+		{
+			"claims of a token in any case", "internal/ingest/pubsub/oidc.go",
+			"if name != claim && strings.EqualFold(name, claim) {", "if false && strings.EqualFold(name, claim) {", "internal/ingest/pubsub", "TestOIDC_RejectsEverythingElse",
+		},
 	}
 }
