@@ -31,6 +31,7 @@ type OperationsOptions struct {
 	Ready     Readiness
 	Gates     GateReader             // nil shows none
 	Failover  func() ledger.Failover // the last one that was noticed; nil and the zero value show none
+	Warnings  func() []string        // of the database's settings; nil shows none
 	Draining  func() bool            // nil for never
 	Metrics   http.Handler           // nil serves none
 	Profiling bool                   // serves net/http/pprof under /debug/pprof
@@ -78,6 +79,9 @@ func (o *operations) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	body := wire.Readiness{Status: wire.ReadinessStatusReady, Gates: []wire.Gate{}, Failover: o.failover()}
+	if o.Warnings != nil {
+		body.Warnings = o.Warnings()
+	}
 	switch {
 	case o.Draining != nil && o.Draining():
 		body.Status = wire.ReadinessStatusDraining

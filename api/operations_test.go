@@ -81,6 +81,9 @@ func TestReady_DependsOnLedgerAndDrainNeverOnGates(t *testing.T) {
 		{"never failed over", OperationsOptions{Ready: readiness(reachable), Failover: func() ledger.Failover {
 			return ledger.Failover{Window: time.Minute}
 		}}, 200, wire.Readiness{Status: "ready", Gates: none}},
+		{"a setting that may lose commits", OperationsOptions{
+			Ready: readiness(reachable), Warnings: func() []string { return []string{"fsync = off"} },
+		}, 200, wire.Readiness{Status: "ready", Gates: none, Warnings: []string{"fsync = off"}}},
 		{"not draining", OperationsOptions{Ready: readiness(reachable), Draining: func() bool { return false }}, 200, wire.Readiness{Status: "ready", Gates: none}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

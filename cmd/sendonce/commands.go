@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -87,6 +88,9 @@ func checkConfig(inv invocation) error {
 	}
 	if err := app.Check(cfg); err != nil {
 		return err
+	}
+	for _, warning := range app.Warnings(context.Background(), cfg) {
+		fmt.Fprintf(inv.errOut, "warning: %s\n", warning)
 	}
 	fmt.Fprintf(inv.out, "%s: configuration is valid\n", file)
 	return nil

@@ -41,7 +41,7 @@ func (s *Store) send(ctx context.Context, batch *pgx.Batch) error {
 		return wrapped(err)
 	}
 	defer conn.Release()
-	return wrapped(conn.SendBatch(ctx, batch).Close())
+	return wrapped(repeated(ctx, func() error { return conn.SendBatch(ctx, batch).Close() }))
 }
 
 var errRecorded = errors.New("recorded, not run")

@@ -51,6 +51,37 @@ func TestPostgresStore_BehindAPooler(t *testing.T) {
 	}
 }
 
+// Without the pooler option, most statements fail behind a pooler; the error must name the cure, in readiness too.
+func TestPostgresStore_UnconfiguredPoolerErrorNamesTheCure(t *testing.T) {
+	ctx := context.Background()
+	server := testbed.Postgres(t)
+	pooler := server.Pooler(1)
+	if err := migrate(postgres.Options{URL: server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	failed := map[string]int{}
+	for range 3 {
+		s, err := postgres.Open(ctx, postgres.Options{URL: pooler, MaxConns: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, listed := s.WaitingProviders(ctx)
+		for what, err := range map[string]error{"WaitingProviders": listed, "CheckWrite": s.CheckWrite(ctx), "Ping": s.Ping(ctx)} {
+			if err == nil {
+				continue
+			}
+			failed[what]++
+			if !strings.Contains(err.Error(), "pooler: true") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	if failed["WaitingProviders"] == 0 || failed["CheckWrite"] == 0 {
+		t.Errorf("failed: %v; nothing is proved", failed)
+	}
+}
+
 // Without the pooler option a store prepares named statements on connections, and the test above would detect it.
 func TestPostgresStore_UnconfiguredPoolerIsDetected(t *testing.T) {
 	ctx := context.Background()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -42,19 +43,9 @@ type Store struct {
 // is sent unnamed with its arguments, so that any server connection can run it. An exec mode in the URL takes
 // precedence.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	config, err := pgxpool.ParseConfig(o.URL)
+	config, err := parse(o)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	if o.MaxConns > 0 {
-		config.MaxConns = int32(min(o.MaxConns, 1<<15))
-		config.MinConns = min(config.MinConns, config.MaxConns)
-	}
-	if o.Pooler && !namesExecMode(o.URL) {
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	}
-	if o.Tracer != nil {
-		config.ConnConfig.Tracer = o.Tracer
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -65,6 +56,45 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.acquire = DefaultAcquireTimeout
 	}
 	return s, nil
+}
+
+// Check reports what [Open] would reject in the options, the environment and the files that they name (certificates,
+// password and service files).
+func Check(o Options) error {
+	_, err := parse(o)
+	return err
+}
+
+func parse(o Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", withoutURL(err))
+	}
+	if o.MaxConns > 0 {
+		config.MaxConns = int32(min(o.MaxConns, 1<<15))
+		config.MinConns = min(config.MinConns, config.MaxConns)
+	}
+	if o.Pooler && !namesExecMode(o.URL) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	if !o.Pooler {
+		config.AfterConnect = setSession
+	}
+	if o.Tracer != nil {
+		config.ConnConfig.Tracer = o.Tracer
+	}
+	return config, nil
+}
+
+// withoutURL returns the error without the URL that could not be parsed, which may contain a password.
+func withoutURL(err error) error {
+	var invalid *pgconn.ParseConfigError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	bare := *invalid
+	bare.ConnString = ""
+	return errors.New("the database's URL, or a PG* variable of the environment: " + strings.TrimPrefix(bare.Error(), "cannot parse ``: "))
 }
 
 // namesExecMode reports whether the URL sets the exec mode of statements.
@@ -103,7 +133,7 @@ func (s *Store) do(ctx context.Context, work func(*pgsql.Queries) error) error {
 		return fmt.Errorf("postgres: %w", err)
 	}
 	defer conn.Release()
-	return wrapped(work(pgsql.New(conn)))
+	return wrapped(repeated(ctx, func() error { return work(pgsql.New(conn)) }))
 }
 
 // commit runs several statements in one transaction. After an error, also one of COMMIT, it is unknown whether they
@@ -114,7 +144,23 @@ func (s *Store) commit(ctx context.Context, work func(*pgsql.Queries) error) err
 		return wrapped(err)
 	}
 	defer conn.Release()
-	return wrapped(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return work(pgsql.New(tx)) }))
+	return wrapped(repeated(ctx, func() error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return work(pgsql.New(tx)) })
+	}))
+}
+
+// maxRepeats is how often a unit of work is repeated that a conflict with another transaction has undone.
+const maxRepeats = 10
+
+// repeated repeats work that failed to serialize (40001) or was chosen to end a deadlock (40P01): both prove that
+// nothing was committed. It happens at an isolation level that a database or role sets as its default.
+func repeated(ctx context.Context, work func() error) error {
+	for n := 0; ; n++ {
+		err := work()
+		if state := sqlState(err); n == maxRepeats || ctx.Err() != nil || state != "40001" && state != "40P01" {
+			return err
+		}
+	}
 }
 
 // wrapped adds the package name to an error, once, at the package boundary. The errors of package ledger that callers
@@ -125,7 +171,25 @@ func wrapped(err error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("postgres: %w", err)
+	return fmt.Errorf("postgres: %w", withCure(err))
+}
+
+// withCure names what to do about an error whose cause is a setting of ours: a prepared statement that exists already
+// (42P05) or not at all (26000) was prepared on another client's or server's connection.
+func withCure(err error) error {
+	if state := sqlState(err); state == "42P05" || state == "26000" {
+		return fmt.Errorf("a pooler in transaction mode seems to stand before the database; set pooler: true in the "+
+			"configuration's section database: %w", err)
+	}
+	return err
+}
+
+func sqlState(err error) string {
+	var failed *pgconn.PgError
+	if errors.As(err, &failed) {
+		return failed.Code
+	}
+	return ""
 }
 
 // noRowsAs replaces the error for "no rows" by what it means to the caller.

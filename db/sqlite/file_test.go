@@ -29,6 +29,33 @@ func TestOpen_SecondProcessGetsErrInUse(t *testing.T) {
 	}
 }
 
+// One process serves a file, by whatever name it opens it, and also after its lock file was removed.
+func TestOpen_SecondProcessByAnotherNameFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ledger.db")
+	open(t, path, nil)
+	link := filepath.Join(dir, "link.db")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(context.Background(), sqlite.Options{Path: link}); !errors.Is(err, sqlite.ErrInUse) {
+		t.Errorf("through a symbolic link: %v", err)
+	}
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(context.Background(), sqlite.Options{Path: path}); !errors.Is(err, sqlite.ErrInUse) {
+		t.Errorf("after its lock file was removed: %v", err)
+	}
+	hard := filepath.Join(dir, "hard.db")
+	if err := os.Link(path, hard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(context.Background(), sqlite.Options{Path: hard}); err == nil || !strings.Contains(err.Error(), "hard links") {
+		t.Errorf("through a hard link: %v", err)
+	}
+}
+
 func TestClose_LeavesOneFileThatReopens(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "ledger.db")

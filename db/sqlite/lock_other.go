@@ -11,3 +11,5 @@ import (
 func lock(string) (*os.File, error) {
 	return nil, errors.New("sqlite: not supported on this system: it has no flock")
 }
+
+func lockFile(*os.File) error { return nil }

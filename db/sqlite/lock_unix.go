@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 )
 
@@ -25,4 +26,28 @@ func lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %s is locked", ErrInUse, path)
 	}
 	return nil, fmt.Errorf("sqlite: lock %s: %w", path, err)
+}
+
+// lockFile locks the database file itself, and refuses one with a second name: SQLite would keep another log for it.
+// Only Linux keeps the locks of flock apart from those that SQLite takes on the same file.
+func lockFile(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
+		return fmt.Errorf("sqlite: %s has %d names (hard links), and another process could serve it by another one; keep one name",
+			file.Name(), stat.Nlink)
+	}
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return fmt.Errorf("%w: %s is locked", ErrInUse, file.Name())
+	}
+	if err != nil {
+		return fmt.Errorf("sqlite: lock %s: %w", file.Name(), err)
+	}
+	return nil
 }

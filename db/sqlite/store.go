@@ -31,6 +31,7 @@ type Options struct {
 type Store struct {
 	now           func() time.Time
 	lock          *os.File
+	file          *os.File // locked too: its lock is the file's own, whatever its name, and whether or not lock was removed
 	write         *sql.DB
 	read          *sql.DB
 	leasesExpired atomic.Bool // the leases of an earlier process are expired
@@ -41,6 +42,9 @@ type Store struct {
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	if path, err = resolve(path); err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
 	s := &Store{now: micros(o.Now)}
@@ -60,8 +64,9 @@ func (s *Store) open(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("sqlite: %w", err)
 	}
-	if err := file.Close(); err != nil {
-		return fmt.Errorf("sqlite: %w", err)
+	s.file = file // open until the connections are closed: closing it earlier would release SQLite's own locks
+	if err := lockFile(file); err != nil {
+		return err
 	}
 	driver, err := newDriver(s.now)
 	if err != nil {
@@ -74,6 +79,9 @@ func (s *Store) open(ctx context.Context, path string) error {
 	s.read.SetMaxIdleConns(readers)
 	if err := s.write.PingContext(ctx); err != nil {
 		return fmt.Errorf("sqlite: %s: %w", path, err)
+	}
+	if err := s.foreign(ctx); err != nil { // before the version is read, for goose makes its table where it is missing
+		return err
 	}
 	if current, err := s.current(ctx); err != nil || !current {
 		return err
@@ -96,7 +104,20 @@ func (s *Store) Close() error {
 			errs = append(errs, db.Close())
 		}
 	}
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
+	}
 	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+// resolve follows symbolic links, so that every process finds the same lock, for a file that may not exist yet.
+func resolve(path string) (string, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return resolved, err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
 }
 
 // expireLeases expires every open lease, once per store: later ones belong to this process.

@@ -97,7 +97,7 @@ func newProvider(name string, p config.Provider, client *outbound.Client, now fu
 	case config.KindSMTP:
 		return smtp.New(smtp.Config{
 			Name: name, Host: p.SMTP.Host, Port: p.SMTP.Port, Username: p.SMTP.Username, Password: p.SMTP.Password.Reveal(),
-			Security: smtp.Security(p.SMTP.TLS), From: p.SMTP.From, Helo: p.SMTP.Helo,
+			Security: smtp.Security(p.SMTP.TLS), From: p.SMTP.From, Helo: p.SMTP.Helo, Insecure: p.Insecure,
 		})
 	default:
 		return webhook.New(webhook.Config{

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/sendonce/sendonce/api"
+	"github.com/sendonce/sendonce/db/postgres"
 	"github.com/sendonce/sendonce/internal/config"
 	"github.com/sendonce/sendonce/internal/deliver"
 	"github.com/sendonce/sendonce/internal/ledger"
@@ -59,10 +60,15 @@ func Migrate(ctx context.Context, cfg config.Config) error {
 	return errors.Join(store.Migrate(ctx), store.Close())
 }
 
-// Check builds the providers and sources as serve would, without opening a connection, so that 'check-config'
-// also finds what only these packages can check of their settings.
+// Check builds the providers and sources and reads the database's URL as serve would, without opening a connection, so
+// that 'check-config' also finds what only these packages can check of their settings.
 func Check(cfg config.Config) error {
 	var faults []error
+	if cfg.Database.Path == "" {
+		if err := postgres.Check(postgresOptions(cfg)); err != nil {
+			faults = append(faults, fmt.Errorf("database.url: %w", err))
+		}
+	}
 	for _, name := range names(cfg.Providers) {
 		if _, err := newProvider(name, cfg.Providers[name], outbound.New(outbound.Options{}), time.Now); err != nil {
 			faults = append(faults, fmt.Errorf("providers.%s: %w", name, err))
@@ -74,6 +80,11 @@ func Check(cfg config.Config) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// Warnings returns what serve would log about settings that it cannot follow, and that never stop it.
+func Warnings(ctx context.Context, cfg config.Config) []string {
+	return append(cfg.OTLP.Warnings[:len(cfg.OTLP.Warnings):len(cfg.OTLP.Warnings)], telemetry.Warnings(ctx)...)
 }
 
 // Run serves until ctx ends, then shuts down: readiness off, answering for the configured drain, the listeners
@@ -103,6 +114,7 @@ type gateway struct {
 	background []func(context.Context) // run until everything else has stopped
 	closers    []func() error
 	draining   atomic.Bool
+	warnings   []string // of the database's settings, as they were at the start
 }
 
 // newGateway builds the gateway; after an error, what was opened before it is closed again.
@@ -116,6 +128,9 @@ func newGateway(ctx context.Context, cfg config.Config, build Build, log *slog.L
 	hooks, err := build.Hooks.ready(log)
 	if err != nil {
 		return nil, err
+	}
+	for _, warning := range cfg.OTLP.Warnings {
+		log.Warn("telemetry: " + warning)
 	}
 	tel, err := telemetry.Start(ctx, telemetry.Options{
 		Version: build.Version, Providers: names(cfg.Providers), Logger: log,
@@ -133,7 +148,8 @@ func newGateway(ctx context.Context, cfg config.Config, build Build, log *slog.L
 		return nil, err
 	}
 	g.closers = append(g.closers, g.store.Close)
-	g.store = hooks.store(g.store)
+	ready := &readiness{store: g.store}
+	g.store = hooks.store(observed{g.store, ready})
 	if err := g.prepareSchema(ctx); err != nil {
 		return nil, err
 	}
@@ -171,8 +187,9 @@ func newGateway(ctx context.Context, cfg config.Config, build Build, log *slog.L
 		}
 	}
 	g.ops = server(cfg, cfg.OpsListen, api.Operations(api.OperationsOptions{
-		Ready: readiness{g.store}, Gates: closedGates(pool), Failover: failovers.Last, Draining: g.draining.Load,
-		Metrics: tel.Handler(), Profiling: cfg.Pprof, Log: log,
+		Ready: ready, Gates: closedGates(pool), Failover: failovers.Last, Draining: g.draining.Load,
+		Warnings: func() []string { return g.warnings },
+		Metrics:  tel.Handler(), Profiling: cfg.Pprof, Log: log,
 	}), time.Minute, log)
 	return g, nil
 }
@@ -194,6 +211,14 @@ func (g *gateway) prepareSchema(ctx context.Context) error {
 		return nil
 	}
 	g.logLowWater(ctx)
+	warnings, err := g.store.Warnings(ctx)
+	if err != nil {
+		g.log.Warn("the database's settings could not be read", "error", err)
+	}
+	for _, warning := range warnings {
+		g.log.Warn(warning)
+	}
+	g.warnings = warnings
 	return nil
 }
 

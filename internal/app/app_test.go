@@ -209,6 +209,50 @@ func TestCheck_FindsFaultsOfProvidersAndSources(t *testing.T) {
 	}
 }
 
+// The configuration's own check advises insecure: true; no other rule may refuse it then.
+func TestCheck_SMTPWithoutTLSIsAllowedWhereItIsIntended(t *testing.T) {
+	cfg := devConfig(t, t.TempDir())
+	mail := config.Provider{Kind: config.KindSMTP, SMTP: &config.SMTP{
+		Host: "mail.internal", Port: 25, TLS: config.TLSNone, From: "support@example.org", Username: "u", Password: config.NewSecret("p"),
+	}}
+	for _, mail.Insecure = range []bool{false, true} {
+		cfg.Providers["mail"] = mail
+		if err := app.Check(cfg); (err == nil) != mail.Insecure {
+			t.Errorf("insecure %t: %v", mail.Insecure, err)
+		}
+	}
+}
+
+// What serve would refuse in the database's URL, check-config must report, without the password.
+func TestCheck_ReadsTheDatabaseURLAsTheStoreDoes(t *testing.T) {
+	cfg := devConfig(t, t.TempDir())
+	for options, word := range map[string]string{
+		"":                                      "",
+		"sslmode=disable&pool_max_conns=4":      "",
+		"sslmode=verify-ful":                    "sslmode",
+		"sslmode=verify-full&sslrootcert=/none": "CA file",
+		"pool_max_conns=abc":                    "pool_max_conns",
+		"connect_timeout=5s":                    "connect_timeout",
+		"target_session_attrs=writable":         "target_session_attrs",
+		"default_query_exec_mode=often":         "default_query_exec_mode",
+		"pool_max_conn_lifetime=long":           "pool_max_conn_lifetime",
+	} {
+		cfg.Database = config.Database{URL: config.NewSecret("postgres://user:canary@127.0.0.1:1/ledger?" + options), MaxConns: 4}
+		err := app.Check(cfg)
+		if (err == nil) != (word == "") || err != nil && (!strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), "database.url")) {
+			t.Errorf("%s: %v", options, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: the password is shown: %v", options, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if served := app.Run(ctx, cfg, app.Build{Log: io.Discard}); (err == nil) != (served == nil) {
+			t.Errorf("%s: check says %v, serve %v", options, err, served)
+		}
+	}
+}
+
 // TestRun_ObsoleteReminderIsNotSent covers configuration, relevance check and deliverer.
 func TestRun_ObsoleteReminderIsNotSent(t *testing.T) {
 	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

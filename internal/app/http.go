@@ -182,11 +182,6 @@ func allowedHosts(cfg config.Config) []string {
 	return []string{"localhost", "127.0.0.1", "::1", host}
 }
 
-// readiness adapts the store to package api's check of readiness.
-type readiness struct{ store store }
-
-func (r readiness) Ready(ctx context.Context) error { return r.store.Ping(ctx) }
-
 // gates adapts the closed gates to package api's operations handler.
 type gates func() []ledger.Gate
 

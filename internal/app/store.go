@@ -49,6 +49,8 @@ type store interface {
 	api.Lister
 	api.EntryReader
 	Ping(ctx context.Context) error
+	CheckWrite(ctx context.Context) error
+	Warnings(ctx context.Context) ([]string, error)
 	Migrate(ctx context.Context) error
 	Close() error
 }
@@ -60,13 +62,17 @@ func openStore(ctx context.Context, cfg config.Config, traces trace.TracerProvid
 		}
 		return sqlite.Open(ctx, sqlite.Options{Path: path, Now: now})
 	}
-	options := postgres.Options{
-		URL: cfg.Database.URL.Reveal(), MaxConns: cfg.Database.MaxConns, Pooler: cfg.Database.Pooler,
-	}
+	options := postgresOptions(cfg)
 	if traces != nil {
 		options.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces), otelpgx.WithDisableSQLStatementInAttributes())
 	}
 	return postgres.Open(ctx, options)
+}
+
+func postgresOptions(cfg config.Config) postgres.Options {
+	return postgres.Options{
+		URL: cfg.Database.URL.Reveal(), MaxConns: cfg.Database.MaxConns, Pooler: cfg.Database.Pooler,
+	}
 }
 
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

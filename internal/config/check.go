@@ -305,7 +305,34 @@ func (k *checker) signingSecret(at string, s Secret) {
 	}
 }
 
+// sourceSecrets maps the digest of each secret by which a source or a provider's event authenticates to its path.
+func (k *checker) sourceSecrets() map[Digest]string {
+	paths := map[Digest]string{}
+	add := func(at string, all []Secret) {
+		for i, s := range all {
+			bare := s.Reveal()
+			if scheme, token, found := strings.Cut(bare, " "); found && strings.EqualFold(scheme, "bearer") {
+				bare = strings.TrimLeft(token, " ")
+			}
+			paths[DigestOf(bare)] = fmt.Sprintf("%s[%d]", at, i)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Sources)) {
+		at, auth := join("sources", name)+".auth", k.Sources[name].Auth
+		add(at+".bearer.tokens", auth.Bearer)
+		add(at+".standard_webhooks.secrets", auth.StandardWebhooks)
+		if auth.Header != nil {
+			add(at+".header.secrets", auth.Header.Secrets)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Providers)) {
+		add(join("providers", name)+".events.secrets", k.Providers[name].Events)
+	}
+	return paths
+}
+
 func (k *checker) callers() {
+	ofSources := k.sourceSecrets()
 	names, tokens := map[string]int{}, map[Digest]int{}
 	for i, c := range k.Callers {
 		at := fmt.Sprintf("callers[%d]", i)
@@ -322,6 +349,10 @@ func (k *checker) callers() {
 			k.fault(at+".tokens", "is empty; give at least one")
 		}
 		for j, token := range c.Tokens {
+			if other, exists := ofSources[token]; exists {
+				k.fault(fmt.Sprintf("%s.tokens[%d]", at, j), "is also %s: who may push could call the API as %s; give each its own",
+					other, c.Role)
+			}
 			if first, exists := tokens[token]; exists {
 				k.fault(fmt.Sprintf("%s.tokens[%d]", at, j), "callers[%d] (%s) has the same token; give each caller its own",
 					first, k.Callers[first].Name)

@@ -268,6 +268,7 @@ type Log struct {
 // OTLP says which signals are exported over OTLP. It follows from the standard OTEL_* variables, from which the
 // exporters read all other settings themselves (https://opentelemetry.io/docs/specs/otel/protocol/exporter/).
 type OTLP struct {
-	Traces  bool
-	Metrics bool
+	Traces   bool
+	Metrics  bool
+	Warnings []string // why a signal is not exported although its endpoint is set, where the operator may not intend it
 }

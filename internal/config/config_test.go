@@ -188,3 +188,10 @@ func TestExpand_ReplacesVariablesOnceAndOnlyInValues(t *testing.T) {
 		t.Errorf("numbers and durations do not come from variables: %v %s %d", err, c.Lease, c.Types["default"].MaxAttempts)
 	}
 }
+
+// Editors of some systems begin a file with a byte order mark.
+func TestParse_AcceptsAByteOrderMark(t *testing.T) {
+	if _, err := Parse([]byte("\ufeff"+minimal), environment()); err != nil {
+		t.Error(err)
+	}
+}

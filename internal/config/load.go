@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -57,25 +58,13 @@ func parse(name string, raw []byte, env func(string) (string, bool)) (Config, er
 	return c, nil
 }
 
-// readOTLP enables a signal if its endpoint is set.
-func readOTLP(env func(string) (string, bool)) OTLP {
-	named := func(signal string) bool {
-		for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT"} {
-			if value, set := env(name); set && value != "" {
-				return true
-			}
-		}
-		return false
-	}
-	return OTLP{Traces: named("TRACES"), Metrics: named("METRICS")}
-}
-
 // document returns the only YAML document of a file. Repeated keys are allowed here, so that they are reported
 // together with all other faults.
 func document(name string, raw []byte) (ast.Node, *Fault) {
 	if len(raw) > maxFile {
 		return nil, &Fault{File: name, Problem: fmt.Sprintf("is larger than %d bytes", maxFile)}
 	}
+	raw = bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf")) // a byte order mark, allowed by YAML 1.2.2, 5.2
 	file, err := parser.ParseBytes(raw, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		fault := &Fault{File: name, Problem: "is not YAML"}

@@ -158,7 +158,7 @@ func (r *reader) scalar(path string, node ast.Node) (value, text string, ok bool
 	switch n := node.(type) {
 	case *ast.StringNode:
 		text = n.Value
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		text = node.GetToken().Value
 	default:
 		r.fault(path, lineOf(node), "must be a single value; found %s", kindOf(node))

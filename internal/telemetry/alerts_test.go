@@ -165,6 +165,7 @@ func TestRunbook_NamesOnlyMetricsThatExist(t *testing.T) {
 	for _, r := range rules(t) {
 		add(metricName.FindAllString(r.Expr, -1))
 	}
+	add([]string{"sendonce_schema_version"}) // a table
 	named := metricName.FindAllString(read(t, runbook), -1)
 	if len(known) == 0 || len(named) == 0 {
 		t.Fatalf("%d metrics are known, %d are named", len(known), len(named))

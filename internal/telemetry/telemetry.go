@@ -59,6 +59,12 @@ type exporters struct {
 // Start creates the instruments and exporters; after an error, what was created before it is shut down
 // again. It opens no connection: an unreachable collector costs spans, never a delivery.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { // first, for the exporters report a bad setting here
+		if errors.Is(err, resource.ErrPartialResource) {
+			return // said once by assemble, without the values
+		}
+		o.Logger.Warn("telemetry: OpenTelemetry error", "error", redact(err.Error()))
+	}))
 	var exp exporters
 	if o.OTLPTraces {
 		exporter, err := otlptracehttp.New(ctx)
@@ -78,9 +84,6 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), exp.shutdown(ctx))
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		t.log.Warn("telemetry: OpenTelemetry error", "error", redact(err.Error()))
-	}))
 	return t, nil
 }
 
@@ -89,8 +92,8 @@ func assemble(ctx context.Context, o Options, exp exporters) (*Telemetry, error)
 		attribute.String("service.name", "sendonce"),
 		attribute.String("service.version", o.Version),
 	), resource.WithFromEnv()) // the operator's settings come last, and override
-	if err != nil {
-		return nil, fmt.Errorf("resource: %w", err)
+	if err != nil { // the resource has what could be read: a label never stops a delivery
+		o.Logger.Warn("telemetry: " + badResource)
 	}
 	registry := prometheus.NewRegistry()
 	scrape, err := otelprom.New(
@@ -118,6 +121,16 @@ func assemble(ctx context.Context, o Options, exp exporters) (*Telemetry, error)
 		return nil, fmt.Errorf("instruments: %w", err)
 	}
 	return t, nil
+}
+
+const badResource = "OTEL_RESOURCE_ATTRIBUTES is valid in part only: write key=value pairs with commas between them; what could be read is used"
+
+// Warnings returns what is wrong with the labels that the environment gives to spans and metrics. [Start] logs it.
+func Warnings(ctx context.Context) []string {
+	if _, err := resource.New(ctx, resource.WithFromEnv()); err != nil {
+		return []string{badResource}
+	}
+	return nil
 }
 
 func traceOptions(res *resource.Resource, processors []sdktrace.SpanProcessor) []sdktrace.TracerProviderOption {

@@ -314,6 +314,27 @@ func TestStart_ExportsToTheCollectorFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// A label must never stop a delivery: what can be read of it is used, and the rest is said once.
+func TestStart_InvalidResourceAttributesAreAWarning(t *testing.T) {
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "region=eu,canary,")
+	t.Setenv("OTEL_SERVICE_NAME", "sendonce-eu")
+	var log bytes.Buffer
+	tel, err := Start(t.Context(), Options{Version: "v1", Logger: NewLogger(&log, slog.LevelInfo, false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warning := Warnings(t.Context()); len(warning) != 1 || !strings.Contains(log.String(), warning[0]) || strings.Contains(log.String(), "canary") {
+		t.Errorf("warnings %q, log %s", warning, &log)
+	}
+	w := httptest.NewRecorder()
+	tel.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, label := range []string{`region="eu"`, `service_name="sendonce-eu"`, `service_version="v1"`} {
+		if !strings.Contains(w.Body.String(), label) {
+			t.Errorf("no label %s", label)
+		}
+	}
+}
+
 func TestStart_WithoutExporterLogsTraceIDsButRecordsNoSpan(t *testing.T) {
 	var log bytes.Buffer
 	tel, err := Start(t.Context(), Options{Logger: NewLogger(&log, slog.LevelInfo, false)})

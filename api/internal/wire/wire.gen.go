@@ -512,6 +512,9 @@ type Readiness struct {
 
 	// Failover The last failover of the database, where one was noticed.
 	Failover Failover `json:"failover,omitempty,omitzero"`
+
+	// Warnings Settings of the database that may lose an acknowledged commit; they never make a replica unready.
+	Warnings []string `json:"warnings,omitempty,omitzero"`
 }
 
 // ReadinessStatus defines model for Readiness.Status.

@@ -38,7 +38,8 @@ const (
 	StartTLS Security = "starttls"
 	// Implicit is TLS from the first byte (RFC 8314).
 	Implicit Security = "implicit"
-	// Plain is a session without TLS. It is allowed for a loopback address only.
+	// Plain is a session without TLS. It is allowed for a loopback address, and elsewhere where the configuration
+	// says that it is intended.
 	Plain Security = "none"
 )
 
@@ -52,6 +53,7 @@ type Config struct {
 	Password string
 	From     string           // "Ada <ada@example.org>" or just an address
 	Helo     string           // host name in EHLO; default the domain of From
+	Insecure bool             // Plain is intended also for another host
 	RootCAs  *x509.CertPool   // nil for the system's roots
 	Now      func() time.Time // default time.Now
 }
@@ -70,8 +72,8 @@ func New(c Config) (*Provider, error) {
 		c.Security = StartTLS
 	case StartTLS, Implicit:
 	case Plain:
-		if ip := net.ParseIP(c.Host); c.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return nil, errors.New("smtp: a session without TLS is allowed for a loopback address only")
+		if ip := net.ParseIP(c.Host); !c.Insecure && c.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return nil, errors.New("smtp: a session without TLS is allowed for a loopback address only, unless it is said to be intended")
 		}
 	default:
 		return nil, fmt.Errorf("smtp: unknown security %q", c.Security)
@@ -208,9 +210,9 @@ func (p *Provider) open(conn net.Conn) (*smtp.Client, error) {
 	for _, mechanism := range mechanisms {
 		switch mechanism {
 		case "PLAIN":
-			return client, client.Auth(smtp.PlainAuth("", p.Username, p.Password, p.Host, false))
+			return client, client.Auth(smtp.PlainAuth("", p.Username, p.Password, p.Host, p.Security == Plain)) // New has allowed it
 		case "LOGIN":
-			return client, client.Auth(smtp.LoginAuth(p.Username, p.Password, p.Host, false))
+			return client, client.Auth(smtp.LoginAuth(p.Username, p.Password, p.Host, p.Security == Plain))
 		}
 	}
 	return nil, errSetup

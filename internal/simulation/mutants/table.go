@@ -99,7 +99,7 @@ func mutants() []mutant {
 		},
 		{
 			"a connection held while another is acquired", "db/postgres/store.go",
-			"	defer conn.Release()\n	return wrapped(work(pgsql.New(conn)))",
+			"	defer conn.Release()\n	return wrapped(repeated(ctx, func() error { return work(pgsql.New(conn)) }))",
 			"	defer conn.Release()\n	second, err := s.conn(ctx)\n	if err != nil {\n		return wrapped(err)\n	}\n	defer second.Release()\n	return wrapped(work(pgsql.New(second)))",
 			"db/postgres", "TestStore_WaitForAConnectionIsBounded",
 		},
@@ -315,6 +315,52 @@ func mutants() []mutant {
 		{
 			"claims of a token in any case", "internal/ingest/pubsub/oidc.go",
 			"if name != claim && strings.EqualFold(name, claim) {", "if false && strings.EqualFold(name, claim) {", "internal/ingest/pubsub", "TestOIDC_RejectsEverythingElse",
+		},
+		{
+			"another program's schema version taken for the ledger's", "db/postgres/schema.go",
+			`versionTable = "sendonce_schema_version"`, `versionTable = "goose_db_version"`, "db/postgres", "TestMigrate_AnotherProgramsVersionIsNotTheLedgers",
+		},
+		{
+			"a ledger that is ready without one of its tables", "db/postgres/schema.go",
+			"	return s.complete(ctx)\n", "	return nil\n", "db/postgres", "TestPing_EveryMissingTableIsNamed",
+		},
+		{
+			"a replica that is ready though it can write nothing", "internal/app/readiness.go",
+			"	err := r.store.CheckWrite(ctx)", "	var err error", "internal/app", "TestReadiness_TellsWhetherAWriteIsPossibleAndRecovers",
+		},
+		{
+			"a database URL that only serve reads", "internal/app/app.go",
+			`	if cfg.Database.Path == "" {
+		if err := postgres.Check`, `	if false {
+		if err := postgres.Check`, "internal/app", "TestCheck_ReadsTheDatabaseURLAsTheStoreDoes",
+		},
+		{
+			"a label in the environment that stops the gateway", "internal/telemetry/telemetry.go",
+			"		o.Logger.Warn(\"telemetry: \" + badResource)", "		return nil, err", "internal/telemetry", "TestStart_InvalidResourceAttributesAreAWarning",
+		},
+		{
+			"an exporter that ignores OTEL_SDK_DISABLED", "internal/config/load.go",
+			`if endpoint == "" || disabled == "true"`, `if endpoint == ""`, "internal/config", "TestReadOTLP_StandardSwitchesWorkAndWhatIsNotSupportedIsSaid",
+		},
+		{
+			"a session without TLS to any host", "internal/provider/smtp/smtp.go",
+			"!c.Insecure && c.Host != \"localhost\"", "false", "internal/provider/smtp", "TestNew_InvalidConfigIsRejected",
+		},
+		{
+			"a source whose token also calls the API", "internal/config/check.go",
+			"if other, exists := ofSources[token]; exists {", "if other, exists := ofSources[token]; exists && false {", "internal/config", "TestParse_Refuses",
+		},
+		{
+			"a pooler's error without its cure", "db/postgres/store.go",
+			`	return fmt.Errorf("postgres: %w", withCure(err))`, `	return fmt.Errorf("postgres: %w", err)`, "db/postgres", "TestPostgresStore_UnconfiguredPoolerErrorNamesTheCure",
+		},
+		{
+			"a commit that is acknowledged before it is on disk", "db/postgres/session.go",
+			"set_config('synchronous_commit', 'on', false)", "set_config('synchronous_commit', 'off', false)", "db/postgres", "TestOpen_SessionDefaultsOfTheDatabaseDoNotApply",
+		},
+		{
+			"two processes on one SQLite file by two names", "db/sqlite/store.go",
+			"	if err := lockFile(file); err != nil {\n		return err", "	if lockFile(file); false {\n		return err", "db/sqlite", "TestOpen_SecondProcessByAnotherNameFails",
 		},
 	}
 }
