@@ -31,9 +31,8 @@ quick: ## within a minute, while writing: vet, the architecture rules, every tes
 	go vet ./...
 	go test -vet=off -short $$(go list ./... | grep -v '/internal/blackbox')
 
-# Two lanes side by side. The simulation, the model checker and the delivery storms compute; they run at a lower
-# priority, one after another. The other tests, most of the black box among them, mostly wait for processes with
-# deadlines of seconds, so they get the processors first.
+# Two lanes side by side: the simulation, the model checker and the delivery storms, which compute, and the other
+# tests, most of the black box among them, which mostly wait for processes.
 test: ## everything but the race detector: vet, the architecture rules, all tests; installs what they need
 	.ci/install
 	go vet ./...
@@ -41,8 +40,8 @@ test: ## everything but the race detector: vet, the architecture rules, all test
 	go test ./internal/archtest
 	@trap 'trap - INT TERM; kill 0' INT TERM; set -x; \
 	{ computed=0; \
-	  nice -n 10 go test -vet=off -timeout 40m ./internal/simulation/... || computed=1; \
-	  nice -n 10 go test -vet=off -timeout 40m -run '^TestStorm' ./internal/blackbox || computed=1; \
+	  go test -vet=off -timeout 40m ./internal/simulation/... || computed=1; \
+	  go test -vet=off -timeout 40m -run '^TestStorm' ./internal/blackbox || computed=1; \
 	  exit $$computed; } & computing=$$!; \
 	failed=0; \
 	go test -vet=off -timeout 20m $$(go list ./... | grep -Ev '/internal/(simulation|blackbox$$)') || failed=1; \

@@ -308,6 +308,7 @@ var resultTexts = map[ledger.Result]string{
 	ledger.ResultThrottled:   "was throttled",
 	ledger.ResultUnreachable: "did not reach the provider",
 	ledger.ResultNotCalled:   "was not made",
+	ledger.ResultDeferred:    "was deferred",
 }
 
 // statusTexts complete "Its provider mail reported …".
@@ -357,6 +358,7 @@ var reasonTexts = map[ledger.Reason]string{
 	ledger.ReasonRelevanceUnanswered: "the relevance check got no answer",
 	ledger.ReasonThrottled:           "the provider asked to wait",
 	ledger.ReasonUnreachable:         "the provider could not be reached",
+	ledger.ReasonDeferred:            "the provider takes this message later",
 	ledger.ReasonCredentials:         "our credentials or configuration for the provider are wrong",
 	ledger.ReasonRepeatable:          "the provider's contract makes a repeat safe",
 	ledger.ReasonRiskTaken:           "by policy the risk of a second send is accepted",

@@ -152,6 +152,7 @@ const (
 const (
 	TimelineEventOutcomeAccepted    TimelineEventOutcome = "accepted"
 	TimelineEventOutcomeCredentials TimelineEventOutcome = "credentials"
+	TimelineEventOutcomeDeferred    TimelineEventOutcome = "deferred"
 	TimelineEventOutcomeGone        TimelineEventOutcome = "gone"
 	TimelineEventOutcomeNotCalled   TimelineEventOutcome = "not_called"
 	TimelineEventOutcomeRefused     TimelineEventOutcome = "refused"

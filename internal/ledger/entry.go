@@ -38,7 +38,7 @@ const (
 	ClassBroker     Class = "broker"     // the broker dead-lettered it
 )
 
-// Classes of the last failure of an entry that is not dead.
+// Classes of the last failure of an entry that is not dead. After a deferral it is [ClassRecipient].
 const (
 	ClassCredentials Class = "credentials"
 	ClassThrottled   Class = "throttled"
@@ -71,6 +71,7 @@ const (
 	ReasonRelevanceUnanswered Reason = "relevance_unanswered"
 	ReasonThrottled           Reason = "throttled"
 	ReasonUnreachable         Reason = "unreachable"
+	ReasonDeferred            Reason = "deferred" // the provider takes this one later, and works for others
 	ReasonCredentials         Reason = "credentials"
 	ReasonRepeatable          Reason = "repeatable"    // in doubt, and the contract makes a repeat harmless
 	ReasonRiskTaken           Reason = "risk_taken"    // the type's policy is to resend

@@ -95,7 +95,7 @@ func (g Gate) OnResult(result Result, wait time.Duration, unreachable int, probe
 			return g, false
 		}
 		return g.closeAfterFailure(ClassUnreachable, doubled(r.Outage, r.OutageCap, g.Failures)), true
-	case ResultAccepted, ResultRefused, ResultGone:
+	case ResultAccepted, ResultRefused, ResultGone, ResultDeferred:
 		if g.Failures == 0 {
 			return g, false
 		}

@@ -81,6 +81,8 @@ func TestGate_OnResult(t *testing.T) {
 		"the probe is accepted":                           {gate(ClassCredentials, 3, lease), ResultAccepted, none, 0, true, true, 0, 0, ""},
 		"the probe's content is refused: it is reachable": {gate(ClassUnreachable, 3, lease), ResultRefused, none, 0, true, true, 0, 0, ""},
 		"the probe's address is gone: it is reachable":    {gate(ClassUnreachable, 3, lease), ResultGone, none, 0, true, true, 0, 0, ""},
+		"the probe is deferred: it answered":              {gate(ClassUnreachable, 3, lease), ResultDeferred, none, 0, true, true, 0, 0, ""},
+		"deferred at an open gate":                        {Gate{}, ResultDeferred, none, 0, false, false, 0, 0, ""},
 		"unknown changes nothing":                         {gate(ClassUnreachable, 3, lease), ResultUnknown, none, 9, true, false, lease, 3, ClassUnreachable},
 		"not called changes nothing":                      {gate(ClassUnreachable, 3, time.Second), ResultNotCalled, none, 9, false, false, time.Second, 3, ClassUnreachable},
 	} {

@@ -14,14 +14,15 @@ const (
 	ResultGone                      // this address or token does not exist any more
 	ResultCredentials               // our credentials or our setup are wrong; proven unsent
 	ResultThrottled                 // not processed, retry later; proven unsent
-	ResultUnreachable               // proven unsent, or a refusal that the provider documents as temporary
+	ResultUnreachable               // proven unsent: there was no connection, or the provider as a whole is out of service
 	ResultNotCalled                 // nothing was dialled: the time for it had passed, or the message could not be read
+	ResultDeferred                  // the provider answered: it takes this message, or this recipient, later; proven unsent
 )
 
 var resultWords = [...]string{
 	ResultUnknown: "unknown", ResultAccepted: "accepted", ResultRefused: "refused", ResultGone: "gone",
 	ResultCredentials: "credentials", ResultThrottled: "throttled", ResultUnreachable: "unreachable",
-	ResultNotCalled: "not_called",
+	ResultNotCalled: "not_called", ResultDeferred: "deferred",
 }
 
 // Results lists every result.

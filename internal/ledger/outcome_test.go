@@ -23,7 +23,7 @@ func TestResult_ZeroIsUnknown(t *testing.T) {
 			t.Errorf("%q is parsed as %s", word, got)
 		}
 	}
-	if got := Result(255).String(); got != "unknown" || len(Results()) != 8 {
+	if got := Result(255).String(); got != "unknown" || len(Results()) != 9 {
 		t.Errorf("an undefined result is %q; there are %d", got, len(Results()))
 	}
 }

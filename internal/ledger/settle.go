@@ -55,6 +55,8 @@ func applyOutcome(e Entry, a Attempt, r Rules, now time.Time) Entry {
 		return retryLater(e, a.Wait, ReasonThrottled, ClassThrottled, r, now)
 	case ResultUnreachable:
 		return retryLater(e, a.Wait, ReasonUnreachable, ClassUnreachable, r, now)
+	case ResultDeferred:
+		return retryLater(e, a.Wait, ReasonDeferred, ClassRecipient, r, now)
 	default:
 		e.Class = ClassUnknown
 		return settleUnproven(e, started, ReasonUnanswered, a.Wait, r, now)

@@ -31,6 +31,11 @@ func TestSettle_EveryOutcome(t *testing.T) {
 		{"throttled", entry(Sending), ResultThrottled, r, wait, StateSummary{Waiting, ClassThrottled, ReasonThrottled}},
 		{"throttled, budget spent", entry(Sending, last), ResultThrottled, r, wait, StateSummary{Dead, ClassExhausted, ReasonBudgetSpent}},
 		{"unreachable", entry(Sending), ResultUnreachable, r, wait, StateSummary{Waiting, ClassUnreachable, ReasonUnreachable}},
+		{"deferred", entry(Sending), ResultDeferred, r, wait, StateSummary{Waiting, ClassRecipient, ReasonDeferred}},
+		{"deferred, budget spent", entry(Sending, last), ResultDeferred, r, wait, StateSummary{Dead, ClassExhausted, ReasonBudgetSpent}},
+		{"deferred up to the deadline", entry(Sending), ResultDeferred, r, 2 * time.Hour, StateSummary{Dropped, ClassRecipient, ReasonExpired}},
+		{"in doubt, deferred", entry(Sending, inDoubt), ResultDeferred, rules(ContractIdempotent), wait, StateSummary{Waiting, ClassRecipient, ReasonDeferred}},
+		{"cancelled, deferred", entry(Sending, cancelRequested), ResultDeferred, r, wait, StateSummary{Dropped, ClassRecipient, ReasonCancelled}},
 		{"unreachable, budget spent", entry(Sending, last), ResultUnreachable, r, wait, StateSummary{Dead, ClassExhausted, ReasonBudgetSpent}},
 		{"not called", entry(Sending, last), ResultNotCalled, r, wait, StateSummary{Waiting, "", ReasonNotCalled}},
 
@@ -87,7 +92,7 @@ func TestSettle_EveryOutcome(t *testing.T) {
 func TestSettle_CountsAndChargesAttempts(t *testing.T) {
 	for result, want := range map[Result]struct{ attempts, budgetUsed int }{
 		ResultUnknown: {1, 1}, ResultAccepted: {1, 1}, ResultRefused: {1, 1}, ResultGone: {1, 1},
-		ResultThrottled: {1, 1}, ResultUnreachable: {1, 1},
+		ResultThrottled: {1, 1}, ResultUnreachable: {1, 1}, ResultDeferred: {1, 1},
 		ResultCredentials: {1, 0}, // an error of the configuration, not charged
 		ResultNotCalled:   {0, 0}, // nothing was dialled
 	} {
@@ -216,7 +221,7 @@ func TestSettle_RecordsTheEvidence(t *testing.T) {
 func TestSettle_KeepsTheCodeOfTheLastFailure(t *testing.T) {
 	for result, want := range map[Result]string{
 		ResultAccepted: "", ResultRefused: "new", ResultGone: "new", ResultCredentials: "new", ResultThrottled: "new",
-		ResultUnreachable: "new", ResultUnknown: "new", ResultNotCalled: "old",
+		ResultUnreachable: "new", ResultDeferred: "new", ResultUnknown: "new", ResultNotCalled: "old",
 	} {
 		found := entry(Sending, func(e *Entry) { e.Code, e.Redrives = "old", 2 })
 		a := attempt(result, time.Second)

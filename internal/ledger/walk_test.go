@@ -301,7 +301,7 @@ func (s *scenario) call(tk *task) {
 	s.checkCall(tk, rules.BoundRoute)
 	c := call{step: s.n, at: s.now, route: rules.BoundRoute}
 	actual := pick(s, ResultAccepted, ResultAccepted, ResultAccepted, ResultRefused, ResultGone,
-		ResultCredentials, ResultThrottled, ResultThrottled, ResultUnreachable, ResultUnreachable)
+		ResultCredentials, ResultThrottled, ResultThrottled, ResultUnreachable, ResultUnreachable, ResultDeferred)
 	if s.chance(s.refuseChance) {
 		actual = pick(s, ResultRefused, ResultGone)
 	}

@@ -164,6 +164,34 @@ func TestGate_ClosesAfterFiveConsecutiveUnreachable(t *testing.T) {
 	})
 }
 
+// A server that takes the mail of other recipients at once answers 4xx for some: the others must not wait for them.
+func TestGate_DeferralsCloseNothingAndOpenAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, &memoryGates{}, provider.LimitedProvider{Concurrency: 9})
+		for range 40 {
+			if closed := mustAcquire(t, p)(outcome(ledger.ResultDeferred), time.Minute); closed != 0 {
+				t.Fatalf("closed for %v", closed)
+			}
+		}
+		for range 4 {
+			mustAcquire(t, p)(outcome(ledger.ResultUnreachable), 0)
+		}
+		mustAcquire(t, p)(outcome(ledger.ResultDeferred), 0) // an answer resets the count
+		for range 4 {
+			mustAcquire(t, p)(outcome(ledger.ResultUnreachable), 0)
+		}
+		if closed := mustAcquire(t, p)(outcome(ledger.ResultUnreachable), 0); closed != 5*time.Second {
+			t.Fatalf("closed for %v, want 5 s", closed)
+		}
+		time.Sleep(5 * time.Second)
+		if closed := mustAcquire(t, p)(outcome(ledger.ResultDeferred), time.Minute); closed != 0 {
+			t.Errorf("after a deferred probe it is closed for %v", closed)
+		}
+		mustAcquire(t, p)
+		mustAcquire(t, p) // not a single probe
+	})
+}
+
 func TestGate_FailedWriteClosesLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &memoryGates{}

@@ -132,6 +132,14 @@ func (h *harness) push(source string, id ledger.Identity) ledger.Reply {
 	return reply
 }
 
+// pushTo is push for a recipient of the test's choice.
+func (h *harness) pushTo(source string, id ledger.Identity, to string) {
+	h.t.Helper()
+	if _, err := h.deliverer.Deliver(context.Background(), ledger.Delivery{Source: source, MessageID: "m", Raw: message(id, to, "")}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 // abandon delivers a reminder whose outcome is never recorded, so that its lease expires.
 func (h *harness) abandon(id ledger.Identity, reason error) {
 	h.t.Helper()

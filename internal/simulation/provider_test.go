@@ -60,6 +60,7 @@ const (
 	acceptsAndPanics
 	closesConnection
 	unreachable
+	defers
 	behaviors
 )
 
@@ -68,7 +69,7 @@ func (b behavior) fault() fault {
 		"accepts", "accepts, and its response is lost", "accepts, and never responds", "accepts after the call has ended",
 		"accepts, and its receipt cannot be read", "accepts nothing, and never responds", "refuses the content",
 		"refuses the recipient", "throttles", "refuses the credentials", "panics before the call", "accepts, and the adapter panics",
-		"accepts nothing, and closes the connection", "is unreachable",
+		"accepts nothing, and closes the connection", "is unreachable", "defers it",
 	}[b])
 }
 
@@ -156,6 +157,8 @@ func (p *simProvider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcom
 		panic("adapter, after the call")
 	case closesConnection:
 		return ledger.Outcome{Cause: "eof"}
+	case defers:
+		return ledger.Outcome{Result: ledger.ResultDeferred}
 	default:
 		return ledger.Outcome{Result: ledger.ResultUnreachable}
 	}

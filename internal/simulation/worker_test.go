@@ -135,3 +135,36 @@ func TestSweep_FindsAnExpiredLeaseHoweverOld(t *testing.T) {
 		}
 	})
 }
+
+// A server defers forty recipients, as one does that greylists, and accepts every other: those with a minute left
+// are sent at once.
+func TestWorker_DeferredRecipientsDelayNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeProvider{name: "a", send: func(_ context.Context, s ledger.Shipment) ledger.Outcome {
+			if s.Recipient == "deferred@example.org" {
+				return ledger.Outcome{Result: ledger.ResultDeferred, Status: 450, Code: "4.2.0"}
+			}
+			return ledger.Outcome{Result: ledger.ResultAccepted, Receipt: "r"}
+		}}
+		h := newHarness(t, storetest.NewMemory(time.Now), map[string]string{"email": "a"}, 4, a)
+		defer h.start()()
+		for i := range 40 {
+			h.pushTo("ordered", plainReminder(i, "email"), "deferred@example.org")
+		}
+		time.Sleep(10 * time.Second)
+		for i := 40; i < 46; i++ {
+			h.pushTo("ordered", plainReminder(i, "email"), "ada@example.org")
+		}
+		time.Sleep(5 * time.Second)
+		if n := h.count(ledger.Sent); n != 6 {
+			t.Errorf("%d of 6 are sent after 5 s", n)
+		}
+		time.Sleep(time.Hour)
+		for i := range 40 {
+			e := h.entry(plainReminder(i, "email"))
+			if e.State != ledger.Dead || e.Class != ledger.ClassExhausted || e.Code != "4.2.0" {
+				t.Fatalf("deferred until its budget is spent, %s is %s, %s, %s", e.ReminderID, e.State, e.Class, e.Code)
+			}
+		}
+	})
+}

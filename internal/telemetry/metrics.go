@@ -110,7 +110,9 @@ const receiptPresent = "present"
 
 // retryClasses are the classes of failures that are retried.
 func retryClasses() []string {
-	return stringsOf([]ledger.Class{ledger.ClassCredentials, ledger.ClassThrottled, ledger.ClassUnreachable, ledger.ClassUnknown})
+	return stringsOf([]ledger.Class{
+		ledger.ClassCredentials, ledger.ClassThrottled, ledger.ClassUnreachable, ledger.ClassRecipient, ledger.ClassUnknown,
+	})
 }
 
 // counter is a counter with one label from a closed set, or with none.

@@ -172,6 +172,7 @@ func TestMetrics_SeriesForAlertsExistFromTheStart(t *testing.T) {
 		`sendonce_retries_total{class="credentials"}`:      0,
 		`sendonce_retries_total{class="throttled"}`:        0,
 		`sendonce_retries_total{class="unreachable"}`:      0,
+		`sendonce_retries_total{class="recipient"}`:        0,
 		`sendonce_retries_total{class="unknown"}`:          0,
 		`sendonce_dead_total{class="permanent"}`:           0,
 		`sendonce_dead_total{class="recipient"}`:           0,
@@ -195,7 +196,7 @@ func TestMetrics_SeriesForAlertsExistFromTheStart(t *testing.T) {
 		`target_info{service_name="sendonce",service_version="v1.2.3",telemetry_sdk_language="go",telemetry_sdk_name="opentelemetry",telemetry_sdk_version="1.47.0"}`: 1,
 	}
 	for _, provider := range []string{"mail", "sms"} {
-		for _, outcome := range []string{"unknown", "accepted", "refused", "gone", "credentials", "throttled", "unreachable"} {
+		for _, outcome := range []string{"unknown", "accepted", "refused", "gone", "credentials", "throttled", "unreachable", "deferred"} {
 			want[`sendonce_attempts_total{outcome="`+outcome+`",provider="`+provider+`"}`] = 0
 		}
 		for _, result := range []string{"found", "not_found", "unanswered"} {

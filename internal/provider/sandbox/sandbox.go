@@ -8,6 +8,7 @@
 //	credentials@…            our credentials are wrong
 //	throttle@…               throttled once for 2 s, then accepted
 //	unreachable@…            unreachable twice, then accepted
+//	defer@…                  deferred twice, then accepted
 //	timeout-after-accept@…   accepted, but the first response is lost; a later lookup finds it
 //	timeout@…                the request is lost, every time; a later lookup does not find it
 //
@@ -93,6 +94,8 @@ func (p *Provider) Send(ctx context.Context, s ledger.Shipment) ledger.Outcome {
 		return o
 	case name == "timeout":
 		return ledger.Outcome{Cause: outbound.CauseTimeout}
+	case name == "defer" && k.calls <= 2:
+		return response(ledger.ResultDeferred, 450, "4.2.1")
 	case name == "unreachable" && k.calls <= 2:
 		return ledger.Outcome{Result: ledger.ResultUnreachable, Cause: outbound.CauseRefused}
 	}

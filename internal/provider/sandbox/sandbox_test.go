@@ -34,6 +34,7 @@ func TestSend_RecipientSelectsOutcome(t *testing.T) {
 		"gone@example.org":                 {[]ledger.Result{ledger.ResultGone}, 0},
 		"credentials@example.org":          {[]ledger.Result{ledger.ResultCredentials, ledger.ResultCredentials}, 0},
 		"throttle@example.org":             {[]ledger.Result{ledger.ResultThrottled, ledger.ResultAccepted}, 1},
+		"defer@example.org":                {[]ledger.Result{ledger.ResultDeferred, ledger.ResultDeferred, ledger.ResultAccepted}, 1},
 		"unreachable@example.org":          {[]ledger.Result{ledger.ResultUnreachable, ledger.ResultUnreachable, ledger.ResultAccepted}, 1},
 		"timeout-after-accept@example.org": {[]ledger.Result{ledger.ResultUnknown, ledger.ResultAccepted}, 1},
 		"timeout@example.org":              {[]ledger.Result{ledger.ResultUnknown, ledger.ResultUnknown}, 0},

@@ -65,7 +65,7 @@ func outcomeOf(ctx context.Context, at step, err error) ledger.Outcome {
 }
 
 // classOf maps a reply to a result (RFC 5321, section 4.2.3; RFC 3463 and RFC 7504 where they are more specific;
-// RFC 4954 for AUTH). A result that closes the gate is returned only for a reply that cannot concern a single
+// RFC 4954 for AUTH). A result that closes the gate at once is returned only for a reply that cannot concern a single
 // message: an unusual reply to one recipient must not stop the messages to all others.
 func classOf(at step, code int, enhanced, text string) ledger.Result {
 	if code < 400 || code > 599 {
@@ -77,10 +77,13 @@ func classOf(at step, code int, enhanced, text string) ledger.Result {
 	class, subject, detail := split(enhanced)
 	switch {
 	case code < 500 || class == "4":
-		if subject == "7" && rateText.MatchString(text) {
+		switch {
+		case subject == "7" && rateText.MatchString(text):
 			return ledger.ResultThrottled
+		case at < stepRcpt, outOfService(at, code, subject, detail):
+			return ledger.ResultUnreachable
 		}
-		return ledger.ResultUnreachable
+		return ledger.ResultDeferred // about this recipient or this message
 	case code == 530, code == 534, code == 535, code == 538:
 		return ledger.ResultCredentials
 	case subject == "7" && (detail == "8" || detail == "9" || detail == "11"):
@@ -96,16 +99,30 @@ func classOf(at step, code int, enhanced, text string) ledger.Result {
 	case subject == "1", subject == "2":
 		return ledger.ResultGone
 	case subject == "4":
-		return ledger.ResultUnreachable
+		return ledger.ResultDeferred // the way to this recipient's server
 	case at == stepRcpt && subject != "7":
 		switch code {
 		case 501, 550, 551, 553, 556:
 			return ledger.ResultGone
 		case 552:
-			return ledger.ResultUnreachable // "too many recipients" by RFC 5321, section 4.5.3.1.10
+			return ledger.ResultDeferred // "too many recipients" by RFC 5321, section 4.5.3.1.10
 		}
 	}
 	return ledger.ResultRefused
+}
+
+// outOfService reports whether a temporary refusal after MAIL is about the server and not about the recipient or the
+// message: it closes the session, its storage is full, or it takes no mail at all. Any trouble of the server
+// (RFC 3463, section 3.4) counts as such once the recipient is accepted; before that it may be about the recipient.
+func outOfService(at step, code int, subject, detail string) bool {
+	switch {
+	case code == 421:
+		return true
+	case subject == "3":
+		return at > stepRcpt || detail == "1" || detail == "2"
+	default:
+		return at > stepRcpt && code == 452 && subject == ""
+	}
 }
 
 func split(enhanced string) (class, subject, detail string) {

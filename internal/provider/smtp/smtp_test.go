@@ -138,6 +138,7 @@ func TestSend_OutcomeFollowsFromStepAndReply(t *testing.T) {
 		credentials = ledger.ResultCredentials
 		throttled   = ledger.ResultThrottled
 		unreachable = ledger.ResultUnreachable
+		deferred    = ledger.ResultDeferred
 	)
 	for _, test := range []struct {
 		at, action string
@@ -178,17 +179,25 @@ func TestSend_OutcomeFollowsFromStepAndReply(t *testing.T) {
 		{providertest.AtTo, "501 5.1.3 bad syntax", gone, 0},
 		{providertest.AtTo, "556 5.1.10 takes no mail", gone, 0},
 		{providertest.AtTo, "552 5.2.2 mailbox full", gone, 0},
-		{providertest.AtTo, "552 too many recipients", unreachable, 0},
-		{providertest.AtTo, "452 4.2.2 mailbox full", unreachable, 0},
-		{providertest.AtTo, "450 4.2.0 greylisted", unreachable, 0},
-		{providertest.AtTo, "550 5.4.4 no route", unreachable, 0},
-		{providertest.AtTo, "550 4.3.0 contradictory", unreachable, 0},
+		{providertest.AtTo, "552 too many recipients", deferred, 0},
+		{providertest.AtTo, "452 4.2.2 mailbox full", deferred, 0},
+		{providertest.AtTo, "450 4.1.2 domain not found", deferred, 0},
+		{providertest.AtTo, "450 mailbox busy", deferred, 0},
+		{providertest.AtTo, "451 4.3.0 lookup failure", deferred, 0},
+		{providertest.AtTo, "450 4.7.1 try again later", deferred, 0},
+		{providertest.AtTo, "452 4.5.3 too many recipients", deferred, 0},
+		{providertest.AtTo, "421 4.3.2 going down", unreachable, 0},
+		{providertest.AtTo, "452 4.3.1 disk full", unreachable, 0},
+		{providertest.AtTo, "450 4.2.0 greylisted", deferred, 0},
+		{providertest.AtTo, "550 5.4.4 no route", deferred, 0},
+		{providertest.AtTo, "550 4.3.0 contradictory", deferred, 0},
 		{providertest.AtTo, "550 5.7.1 policy", refused, 0},
 		{providertest.AtTo, "550 5.1.8 your address", credentials, 0},
 		{providertest.AtTo, "503 5.5.1 sequence", credentials, 0},
 		{providertest.AtTo, "554 relay access denied", refused, 0},
 		{providertest.AtTo, providertest.Drop, unreachable, 0},
 		{providertest.AtData, "451 4.3.0 later", unreachable, 0},
+		{providertest.AtData, "451 4.7.1 greylisted", deferred, 0},
 		{providertest.AtData, "554 5.5.1 no valid recipients", refused, 0},
 		{providertest.AtData, providertest.Drop, unreachable, 0},
 		{providertest.AtBody, providertest.Drop, unreachable, 0},
@@ -206,6 +215,9 @@ func TestSend_OutcomeFollowsFromStepAndReply(t *testing.T) {
 		{providertest.AtDot, "421 4.3.2 going down", unreachable, 0},
 		{providertest.AtDot, "451 4.7.0 too much mail", throttled, 0},
 		{providertest.AtDot, "452 4.3.1 disk full", unreachable, 0},
+		{providertest.AtDot, "452 insufficient storage", unreachable, 0},
+		{providertest.AtDot, "451 4.7.1 greylisted", deferred, 0},
+		{providertest.AtDot, "450 4.2.1 mailbox busy", deferred, 0},
 		{providertest.AtDot, "550 5.7.1 spam", refused, 0},
 		{providertest.AtDot, "550 content", refused, 0},
 		{providertest.AtDot, "550 5.1.1 no such user", gone, 0},

@@ -33,6 +33,7 @@ const (
 	respondCredentials
 	respondThrottled
 	respondUnreachable
+	respondDeferred
 	respondAcceptedLost
 	respondNothing
 	respondNotCalled // no connection is opened: the payload could not be read
@@ -42,7 +43,7 @@ const (
 
 func (r response) String() string {
 	return [responses]string{
-		"accepted", "refused", "gone", "credentials", "throttled", "unreachable",
+		"accepted", "refused", "gone", "credentials", "throttled", "unreachable", "deferred",
 		"accepted-lost", "no-response", "not-called", "no-slot",
 	}[r]
 }
@@ -52,6 +53,7 @@ func (r response) result() ledger.Result {
 	return [responses]ledger.Result{
 		respondAccepted: ledger.ResultAccepted, respondRefused: ledger.ResultRefused, respondGone: ledger.ResultGone,
 		respondCredentials: ledger.ResultCredentials, respondThrottled: ledger.ResultThrottled, respondUnreachable: ledger.ResultUnreachable,
+		respondDeferred:     ledger.ResultDeferred,
 		respondAcceptedLost: ledger.ResultUnknown, respondNothing: ledger.ResultUnknown, respondNotCalled: ledger.ResultNotCalled,
 		respondNoSlot: ledger.ResultAccepted,
 	}[r]
@@ -157,11 +159,11 @@ func scenarios(all bool) (list []scenario) {
 }
 
 // equivalent reports whether another scenario differs in nothing that package ledger reads: gone differs from
-// refused in one word only; and so do unreachable and throttled, the two unknown responses, and a refused slot and
+// refused in one word only; and so do unreachable, deferred and throttled, the two unknown responses, and a refused slot and
 // one given later.
 func (sc scenario) equivalent() bool {
 	switch sc.first {
-	case respondGone, respondUnreachable, respondNothing, respondNoSlot:
+	case respondGone, respondUnreachable, respondDeferred, respondNothing, respondNoSlot:
 		return true
 	}
 	return sc.equivalentToHold()

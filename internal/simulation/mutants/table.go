@@ -339,7 +339,7 @@ func mutants() []mutant {
 			"		o.Logger.Warn(\"telemetry: \" + badResource)", "		return nil, err", "internal/telemetry", "TestStart_InvalidResourceAttributesAreAWarning",
 		},
 		{
-			"an exporter that ignores OTEL_SDK_DISABLED", "internal/config/load.go",
+			"an exporter that ignores OTEL_SDK_DISABLED", "internal/config/otlp.go",
 			`if endpoint == "" || disabled == "true"`, `if endpoint == ""`, "internal/config", "TestReadOTLP_StandardSwitchesWorkAndWhatIsNotSupportedIsSaid",
 		},
 		{
@@ -361,6 +361,14 @@ func mutants() []mutant {
 		{
 			"two processes on one SQLite file by two names", "db/sqlite/store.go",
 			"	if err := lockFile(file); err != nil {\n		return err", "	if lockFile(file); false {\n		return err", "db/sqlite", "TestOpen_SecondProcessByAnotherNameFails",
+		},
+		{
+			"a deferred recipient taken for an outage", "internal/provider/smtp/reply.go",
+			"		return ledger.ResultDeferred // about this recipient or this message", "		return ledger.ResultUnreachable", "internal/provider/smtp", "TestSend_OutcomeFollowsFromStepAndReply",
+		},
+		{
+			"a deferral that leaves a gate closed", "internal/ledger/gate.go",
+			"ResultRefused, ResultGone, ResultDeferred:", "ResultRefused, ResultGone:", "internal/ledger", "TestGate_OnResult",
 		},
 	}
 }
