@@ -39,8 +39,9 @@ func TestB16_AcceptedButUnansweredIsRepeatedUnderItsKeyOrNotAtAll(t *testing.T) 
 }
 
 // Bug: net/http considers a request with an Idempotency-Key safe to replay on a reused connection: one
-// attempt in the ledger, two on the wire.
-func TestB17_OneAttemptIsOneRequestOnAWarmConnection(t *testing.T) {
+// attempt in the ledger, two on the wire. Each call has a connection of its own, so there is none to reuse; package
+// outbound tests that nothing is replayed on a reused one either.
+func TestB17_OneAttemptIsOneRequestOnItsOwnConnection(t *testing.T) {
 	t.Parallel()
 	forEachFlavour(t, func(t *testing.T, f flavour) {
 		t.Parallel()
@@ -55,16 +56,15 @@ func TestB17_OneAttemptIsOneRequestOnAWarmConnection(t *testing.T) {
 		f.setModes(p, modes)
 		g := serve(t, f.configure(newSQLite(t), p))
 		for i, d := range lost {
-			if a := g.deliver(newReminder(fmt.Sprintf("rem-b17-warm-%d", i))); a.status != http.StatusOK {
-				t.Errorf("warming up: %s", a)
+			if a := g.deliver(newReminder(fmt.Sprintf("rem-b17-between-%d", i))); a.status != http.StatusOK {
+				t.Errorf("an accepted one between: %s", a)
 			}
 			if a := g.deliver(d); (a.status == http.StatusOK) == f.honours {
 				t.Errorf("%s: %s", d["reminder_id"], a)
 			}
 		}
-		// A connection that was reset is replaced; the others are reused.
-		if got := p.counts().Connections; got > pairs+5 {
-			t.Errorf("%d connections for %d calls: they were not warm", got, 2*pairs)
+		if got := p.counts().Connections; got < 2*pairs {
+			t.Errorf("%d connections for %d calls: some were reused", got, 2*pairs)
 		}
 		attempts, accepts := 1, 1
 		for _, d := range lost {
