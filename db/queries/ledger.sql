@@ -300,4 +300,7 @@ ORDER BY redrive_items.position;
 -- name: SetRedriveItemResult :execrows
 UPDATE redrive_items SET result = @result, reparsed_as = @reparsed_as, at = ledger_now()
 WHERE redrive_id = @redrive_id AND position = @position AND result = ''
-    AND EXISTS (SELECT 1 FROM redrives WHERE redrives.id = redrive_items.redrive_id AND redrives.holder = @holder);
+    AND EXISTS (
+        SELECT 1 FROM redrives
+        WHERE redrives.id = redrive_items.redrive_id AND (redrives.holder = @holder OR redrives.state = 'cancelled')
+    );

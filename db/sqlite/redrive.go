@@ -95,7 +95,8 @@ func (s *Store) RedriveItems(ctx context.Context, id string) ([]ledger.RedriveIt
 }
 
 // SetItemResult stores the result of an item once, for the replica that holds its redrive by this token. It returns
-// [ledger.ErrStale] if a result is stored already or another replica holds the redrive.
+// [ledger.ErrStale] if a result is stored already or another replica holds the redrive; an item that was in
+// progress when the redrive was cancelled gets its result still.
 func (s *Store) SetItemResult(ctx context.Context, holder string, item ledger.RedriveItem) error {
 	return s.commit(ctx, func(q *litesql.Queries) error {
 		return staleIfNone(q.SetRedriveItemResult(ctx, litesql.SetRedriveItemResultParams{

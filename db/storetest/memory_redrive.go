@@ -150,7 +150,7 @@ func (m *Memory) SetItemResult(ctx context.Context, holder string, item ledger.R
 		return err
 	}
 	defer unlock()
-	if m.redrives[item.RedriveID].Holder != holder {
+	if r := m.redrives[item.RedriveID]; r.Holder != holder && r.State != ledger.RedriveCancelled {
 		return ledger.ErrStale
 	}
 	for i, stored := range m.items[item.RedriveID] {

@@ -390,6 +390,14 @@ func testRedriveLease(t *testing.T, s Store, first, second ledger.Redrive) {
 		t.Fatalf("%+v, %v", ended, err)
 	}
 	idle("rd-2")
+	// The item that was in progress at the cancel gets its result still, once.
+	inProgress := ledger.RedriveItem{RedriveID: "rd-1", Position: 2, Result: ledger.ItemRedriven}
+	if err := s.SetItemResult(ctx, "holder-1", inProgress); err != nil {
+		t.Errorf("the result of an item in progress at the cancel: %v", err)
+	}
+	if err := s.SetItemResult(ctx, "holder-1", inProgress); !errors.Is(err, ledger.ErrStale) {
+		t.Errorf("a second result after the cancel: %v", err)
+	}
 	if running, err := s.RunningRedrives(ctx); err != nil || running != 1 {
 		t.Errorf("%d running, %v", running, err)
 	}

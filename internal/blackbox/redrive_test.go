@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -207,6 +208,10 @@ func TestRedrive_CancelStopsTheRest(t *testing.T) {
 			t.Fatalf("cancel: %s", a)
 		}
 		at := g.redriveDetail(started.ID).Counts.Waiting
+		// An item that was in progress at the cancel is redriven, and reported so.
+		waitUntil(t, 10*time.Second, "the report agrees with the ledger", func() bool {
+			return g.redriveDetail(started.ID).Counts.Waiting == len(g.list(url.Values{"state": {"dead"}}))
+		})
 		o := g.waitRedriveEnd(started.ID, 30*time.Second)
 		if o.Redrive.State != "cancelled" || o.Counts.Waiting < at-5 || o.Counts.Waiting < 30 || o.Counts.Sent != 60-o.Counts.Waiting {
 			t.Errorf("%d waited when it was cancelled: %+v, %+v", at, o.Redrive, o.Counts)

@@ -62,7 +62,8 @@ type RedriveStore interface {
 	// RedriveItems returns all items of a redrive in order, each with the current state of its entry.
 	RedriveItems(ctx context.Context, id string) ([]ledger.RedriveItem, error)
 	// SetItemResult stores the result of an item, once; [ledger.ErrStale] if the item has a result already, or if the
-	// holder does not hold the redrive any more.
+	// holder does not hold the redrive any more. A cancelled redrive has no holder: an item that was in progress gets
+	// its result still.
 	SetItemResult(ctx context.Context, holder string, item ledger.RedriveItem) error
 }
 

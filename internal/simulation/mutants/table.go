@@ -370,5 +370,9 @@ func mutants() []mutant {
 			"a deferral that leaves a gate closed", "internal/ledger/gate.go",
 			"ResultRefused, ResultGone, ResultDeferred:", "ResultRefused, ResultGone:", "internal/ledger", "TestGate_OnResult",
 		},
+		{
+			"an item in progress at a cancel left without its result", "db/sqlite/internal/litesql/ledger.sql.go",
+			" OR redrives.state = 'cancelled')", ")", "db/sqlite", "TestSQLiteStore",
+		},
 	}
 }

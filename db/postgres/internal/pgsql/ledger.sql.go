@@ -1703,7 +1703,10 @@ func (q *Queries) RaiseLowWater(ctx context.Context, mark time.Time) (int64, err
 const setRedriveItemResult = `-- name: SetRedriveItemResult :execrows
 UPDATE redrive_items SET result = $1, reparsed_as = $2, at = ledger_now()
 WHERE redrive_id = $3 AND position = $4 AND result = ''
-    AND EXISTS (SELECT 1 FROM redrives WHERE redrives.id = redrive_items.redrive_id AND redrives.holder = $5)
+    AND EXISTS (
+        SELECT 1 FROM redrives
+        WHERE redrives.id = redrive_items.redrive_id AND (redrives.holder = $5 OR redrives.state = 'cancelled')
+    )
 `
 
 type SetRedriveItemResultParams struct {
